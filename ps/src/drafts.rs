@@ -187,8 +187,8 @@ impl Drafts {
     }
 }
 
-/// Sends the values that a draft makes, each as soon as it is made, unless they are for others or there is no
-/// memory for them.
+/// Sends the values that a draft makes, each as soon as it is made, unless the reply will have other values,
+/// or there is no memory for them.
 fn send_ahead(writer: &mut DraftWriter, ahead: &Ahead, board: &ValueBoard) {
     let Some(version) = writer.may_show() else { return };
     let slow = ahead.is_slow();

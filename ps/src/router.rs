@@ -119,11 +119,12 @@ impl Service for Router {
                 return None;
             }
             let (address, drafts) = self.shards.get(shard_of(peer, arriving.message)?)?;
+            // On a connection that may be slow, so much time may pass between two values that the worker
+            // would take it for lost.
+            let ahead = arriving.ahead.filter(|_| arriving.last_took.is_some());
             // If the mailbox is full, the shard frees the turn with its next change.
             let on_lost = Box::new(move |over| drop(address.try_send(over)));
-            let sink = drafts
-                .begin(push, arriving.lengths, (peer.connection, Some(arriving.ahead)), on_lost)
-                .await?;
+            let sink = drafts.begin(push, arriving.lengths, (peer.connection, ahead), on_lost).await?;
             Some(Box::new(sink) as Box<dyn Sink>)
         }
         .boxed()

@@ -172,10 +172,10 @@ impl Serving {
         }
     }
 
-    fn send(&self, Answer { reply, result, values }: Answer<TracedReply>) {
+    fn send(&self, Answer { reply, result, values, drafted }: Answer<TracedReply>) {
         match (result, values) {
             (Ok((message, _)), Some(kind)) => {
-                reply.send_late(message, |message| self.board.answer(&self.state, message, kind));
+                reply.send_late(message, drafted, |message| self.board.answer(&self.state, message, kind));
             }
             (Ok((message, payload)), None) => reply.send(message, payload),
             (Err(refusal), _) => reply.send(refusal.into(), Payload::EMPTY),

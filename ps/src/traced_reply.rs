@@ -69,11 +69,18 @@ impl TracedReply {
         self.reply.send(message, payload);
     }
 
-    /// Sends an answer whose content is decided only when it is written. `answer` makes it from `message`.
-    pub(crate) fn send_late(self, mut message: Message, answer: impl FnOnce(Message) -> Box<dyn LateAnswer>) {
+    /// Sends an answer whose content is decided only when it is written. `answer` makes it from `message`. If
+    /// the draft of the push has become the version `drafted`, which is that of the answer, and its values
+    /// were sent ahead, the answer has no values.
+    pub(crate) fn send_late(
+        self,
+        mut message: Message,
+        drafted: Option<Version>,
+        answer: impl FnOnce(Message) -> Box<dyn LateAnswer>,
+    ) {
         self.add_times(&mut message);
         match &mut message {
-            Message::Pushed(pushed) if self.ahead == Some(pushed.version) => {
+            Message::Pushed(pushed) if self.ahead == drafted && drafted == Some(pushed.version) => {
                 pushed.slices.clear();
                 self.reply.send(message, Payload::EMPTY);
             }

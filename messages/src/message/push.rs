@@ -146,9 +146,16 @@ pub struct Pushed {
     /// The times of the push, if the worker requested them.
     #[serde(default)]
     pub times: Option<PushTimes>,
-    /// The slices whose values the payload contains, one segment each; empty if no values were requested.
+    /// The slices whose values the payload contains, one segment each; empty if no values were requested, or
+    /// if they were sent ahead as [`Drafted`].
     #[serde(default)]
     pub slices: Vec<SliceId>,
+}
+
+impl Content for Pushed {
+    fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
+        one_segment_per_slice(&self.slices, segments)
+    }
 }
 
 /// The values that a push makes if it is applied, sent before its reply. The ps task computes them while the
@@ -158,17 +165,11 @@ pub struct Pushed {
 pub struct Drafted {
     /// The version that the push makes if it is applied.
     pub version: Version,
-    /// The slices whose values the payload contains, one segment each.
+    /// The slices whose values the payload contains, one segment each, in the order of the push's gradients.
     pub slices: Vec<SliceId>,
 }
 
 impl Content for Drafted {
-    fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
-        one_segment_per_slice(&self.slices, segments)
-    }
-}
-
-impl Content for Pushed {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
         one_segment_per_slice(&self.slices, segments)
     }

@@ -25,7 +25,7 @@ impl Ahead {
         Self { request, outgoing, slow }
     }
 
-    /// Returns whether the connection is slow, as in [`LateAnswer::decide`].
+    /// Returns whether the connection is slow, as in [`LateAnswer::decide`](crate::LateAnswer::decide).
     pub const fn is_slow(&self) -> bool {
         self.slow
     }
@@ -46,7 +46,7 @@ mod tests {
     use pushpull_messages::cluster::ClusterSpec;
     use pushpull_messages::id::*;
     use pushpull_messages::message::*;
-    use tokio::sync::oneshot;
+    use tokio::sync::oneshot::{self, error::TryRecvError};
     use tokio::time::timeout;
 
     use crate::buffer::{Buffer, BufferPool, Credit, Payload, Promise, Segment};
@@ -106,19 +106,25 @@ mod tests {
     struct Showing {
         ahead: Mutex<Option<(Drafted, Payload, Taken)>>,
         reply: Mutex<Option<(Message, Payload)>>,
+        unanswered: Mutex<Option<Reply>>,
     }
 
     impl Service for Showing {
         fn sink<'a>(&'a self, _: &'a Peer, arriving: Arriving<'a>) -> BoxFuture<'a, Option<Box<dyn Sink>>> {
-            if let Some((drafted, payload, taken)) = self.ahead.lock().take() {
+            if let Some(ahead) = arriving.ahead
+                && let Some((drafted, payload, taken)) = self.ahead.lock().take()
+            {
                 let answer = DecidedAnswer { message: drafted.into(), payload, guard: Box::new(taken) };
-                assert!(arriving.ahead.send(answer));
+                assert!(ahead.send(answer));
             }
             let sink: Box<dyn Sink> = Box::new(Nowhere { space: vec![0; 4 * FLOATS], missing: 4 * FLOATS });
             std::future::ready(Some(sink)).boxed()
         }
 
-        fn call(&self, _: &Peer, _: Message, _: Payload, reply: Reply) {
+        fn call(&self, _: &Peer, request: Message, _: Payload, reply: Reply) {
+            if matches!(request, Message::Observe(_)) {
+                return *self.unanswered.lock() = Some(reply);
+            }
             let (message, payload) = self.reply.lock().take().unwrap();
             reply.send(message, payload);
         }
@@ -161,7 +167,8 @@ mod tests {
         let payload = Payload::new(vec![floats(1.0), values.segment(0, 16)]);
         let drafted = Drafted { version: Version(1), slices: vec![SliceId(1), SliceId(0)] };
         let ahead = Mutex::new(Some((drafted, payload, Taken(Some(taken)))));
-        let service = Arc::new(Showing { ahead, reply: Mutex::new(Some(reply)) });
+        let service =
+            Arc::new(Showing { ahead, reply: Mutex::new(Some(reply)), unanswered: Mutex::default() });
         let server = serve(listener, identity(PS), service, ServerConfig::default());
         let (address, patience) = (server.address(), Patience::of(PATIENCE));
         let client = dial(&tcp, address, &identity(TaskId::worker(0)), PS, patience).await.unwrap();
@@ -198,6 +205,32 @@ mod tests {
             assert_eq!(pushed.slices.len(), slices.len(), "(A)");
             assert_eq!(first_floats(&values), first_floats(&own), "(A)");
         }
+    }
+
+    /// The reply to an earlier request must not wait until a later one has arrived.
+    #[tokio::test]
+    async fn nothing_is_sent_ahead_after_an_unanswered_request() {
+        let tcp = Tcp::new(BufferPool::default());
+        let listener = tcp.listen("127.0.0.1:0").await.unwrap();
+        let (taken, mut is_taken) = oneshot::channel();
+        let drafted = Drafted { version: Version(1), slices: vec![SliceId(0)] };
+        let ahead = Mutex::new(Some((drafted, Payload::new(vec![floats(1.0)]), Taken(Some(taken)))));
+        let reply = Mutex::new(Some((pushed(1, &[0]), Payload::new(vec![floats(5.0)]))));
+        let service = Arc::new(Showing { ahead, reply, unanswered: Mutex::default() });
+        let server = serve(listener, identity(PS), Arc::clone(&service) as _, ServerConfig::default());
+        let (address, patience) = (server.address(), Patience::of(PATIENCE));
+        let client = dial(&tcp, address, &identity(TaskId::worker(0)), PS, patience).await.unwrap();
+        let gradients = [(); 2].map(|()| Segment::whole(Arc::new(Buffer::zeroed(4 * FLOATS))));
+        let first = client.call::<ShardSnapshot>(Observe { shard: 0 }, Payload::EMPTY);
+        let second = async {
+            let values = client.call::<Pushed>(push(), Payload::new(gradients.to_vec())).await.unwrap().1;
+            drop(service.unanswered.lock().take());
+            values
+        };
+        let (refused, values) = tokio::join!(first, second);
+        assert!(refused.is_err(), "{refused:?}");
+        assert_eq!(is_taken.try_recv(), Err(TryRecvError::Empty), "it is still to be sent");
+        assert_eq!(first_floats(&values), [5.0]);
     }
 
     #[tokio::test]

@@ -121,8 +121,11 @@ impl Pending {
         let made = (1..requests.next).contains(&id.0);
         let message = match message {
             Message::Drafted(drafted) => {
-                if let Some(waiting) = requests.waiting.get_mut(&id.0) {
-                    waiting.drafted = Some((*drafted, payload));
+                match requests.waiting.get_mut(&id.0) {
+                    // Only the first one counts: a peer must not make this end work without limit.
+                    Some(waiting) => drop(waiting.drafted.get_or_insert((*drafted, payload))),
+                    None if made => counters.ignore(),
+                    None => {}
                 }
                 return made;
             }

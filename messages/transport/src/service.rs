@@ -44,8 +44,9 @@ pub struct Arriving<'a> {
     /// The shorter of the times that the last two large payloads on this connection took to arrive; `None` if
     /// there were fewer. A single slow one does not count: the first one finds cold memory.
     pub last_took: Option<Duration>,
-    /// Sends a message ahead of the reply.
-    pub ahead: &'a Ahead,
+    /// Sends a message ahead of the reply; `None` if an earlier request of the connection is unanswered,
+    /// whose reply would have to wait.
+    pub ahead: Option<&'a Ahead>,
 }
 
 /// A service that answers requests. The tokio task of a connection calls the methods, so each method must

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use crate::accepted::Accepted;
 use crate::ahead::Ahead;
-use crate::buffer::{Budget, Payload};
+use crate::buffer::{Budget, Payload, Segment};
 use crate::counters::ConnectionCounters;
 use crate::handshake::{Identity, Rejection, proves, role_of};
 use crate::late::{AnswerGuard, DecidedAnswer, LateAnswer};
@@ -241,7 +241,10 @@ async fn exchange(
     if stopped {
         // `read_requests` has dropped its sender of the queue, so `write_replies` ends when every request has
         // been answered.
-        return timeout(Duration::from_millis(host.config.drain_ms), write).await.unwrap_or(Ok(()));
+        let drained = timeout(Duration::from_millis(host.config.drain_ms), write).await.unwrap_or(Ok(()));
+        // Values that were sent ahead of a reply end with the push that was still arriving.
+        return drained
+            .or_else(|error| if matches!(error, WireError::Broken(_)) { Ok(()) } else { Err(error) });
     }
     Ok(())
 }
@@ -271,10 +274,11 @@ async fn read_requests(
                     }
                     Some(Begun::Head { envelope, lengths }) => {
                         let slow = slow.load(Ordering::Relaxed);
-                        let ahead = &Ahead::new(envelope.request, outgoing.clone(), slow);
+                        let alone = permits.available_permits() + 1 == host.config.requests_max() as usize;
+                        let ahead = alone.then(|| Ahead::new(envelope.request, outgoing.clone(), slow));
                         let (message, lengths) = (&envelope.message, &lengths[..]);
                         let last_took = took[0].zip(took[1]).map(|(one, other)| one.min(other));
-                        let arriving = Arriving { message, lengths, last_took, ahead };
+                        let arriving = Arriving { message, lengths, last_took, ahead: ahead.as_ref() };
                         let payload = read_payload(host, peer, &mut *receiver, arriving, &mut took);
                         let bytes = lengths.iter().sum::<u64>() as usize;
                         (Envelope { payload: payload.await?, ..envelope }, bytes)
@@ -344,9 +348,12 @@ async fn write_replies(
         let Outgoing { request, content, place } = match next {
             Ok(Next::Reply(outgoing)) => outgoing,
             Ok(Next::Ahead(request, DecidedAnswer { message, payload, guard })) => {
-                let bytes = payload.bytes();
+                let (values, bytes) = (payload.clone(), payload.bytes());
                 let envelope = Envelope { request, message, payload };
                 write_or_yield(&mut *sender, envelope, &*guard, YIELD_AFTER, &limits).await?;
+                // Until the last value was made, the peer was not the one to wait for.
+                let took = values.complete_at().map_or(Duration::ZERO, observe::since);
+                slow.store(took > slow_limit(bytes), Ordering::Relaxed);
                 host.counters.send_ahead(bytes);
                 continue;
             }
@@ -419,6 +426,8 @@ async fn write_or_yield(
     limits: &Limits,
 ) -> Result<(), WireError> {
     let Some(taken) = sender.taken() else { return write(sender, envelope, limits).await };
+    let payload = envelope.payload.clone();
+    let is_ready = || payload.segments().iter().all(Segment::is_ready);
     let written = || taken.load(Ordering::Relaxed);
     let (mut before, mut write) = (written(), std::pin::pin!(write(sender, envelope, limits)));
     loop {
@@ -426,7 +435,7 @@ async fn write_or_yield(
             return written;
         }
         let now = written();
-        if before == now && guard.is_awaited() {
+        if before == now && is_ready() && guard.is_awaited() {
             return Err(WireError::Stalled(patience.as_secs()));
         }
         before = now;

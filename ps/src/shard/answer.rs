@@ -1,6 +1,6 @@
 //! A shard's answers to requests, the rule by which one request supersedes another, and the refusals.
 
-use pushpull_messages::id::{Incarnation, PlacementEpoch, ShardId};
+use pushpull_messages::id::{Incarnation, PlacementEpoch, ShardId, Version};
 use pushpull_messages::message::{Message, Refusal, RefusalCode};
 use pushpull_transport::buffer::Payload;
 
@@ -16,16 +16,18 @@ pub struct Answer<R> {
     /// Which of the shard's tensors the payload contains; `None` if the answer has no payload. The caller
     /// may answer with newer values instead.
     pub values: Option<ValuesKind>,
+    /// The version that the draft of a push has become, if the push was drafted and applied.
+    pub drafted: Option<Version>,
 }
 
 impl<R> Answer<R> {
     pub(crate) fn refused(reply: R, refusal: Refusal) -> Self {
-        Self { reply, result: Err(refusal), values: None }
+        Self { reply, result: Err(refusal), values: None, drafted: None }
     }
 
     /// Returns an answer without payload.
     pub(super) fn message(reply: R, message: impl Into<Message>) -> Self {
-        Self { reply, result: Ok((message.into(), Payload::EMPTY)), values: None }
+        Self { reply, result: Ok((message.into(), Payload::EMPTY)), values: None, drafted: None }
     }
 }
 

@@ -376,7 +376,8 @@ impl DraftWriter {
     fn use_block(&mut self) {
         let has_fault =
             self.outcome.fault.is_some() || self.shared.as_ref().is_some_and(SharedWork::has_fault);
-        if has_fault || self.is_checked_later() {
+        // What is shown must not have what the memory had before.
+        if (has_fault && !self.made.is_shown) || self.is_checked_later() {
             return;
         }
         let place = self.block.place();

@@ -25,7 +25,7 @@ impl Values {
     pub(super) fn pulled<R>(self, reply: R, step: GlobalStep) -> Answer<R> {
         let Self { slices, payload, kind, version, last_step } = self;
         let pulled = Pulled { version, step, last_step, slices };
-        Answer { reply, result: Ok((pulled.into(), payload)), values: Some(kind) }
+        Answer { reply, result: Ok((pulled.into(), payload)), values: Some(kind), drafted: None }
     }
 }
 
@@ -36,6 +36,8 @@ pub(super) struct PushOutcome {
     /// The shard's version minus the version of the values from which the gradient was computed; 0 for a
     /// duplicate.
     pub staleness: u64,
+    /// The version that the draft of the push has become, if it was drafted.
+    pub drafted: Option<Version>,
 }
 
 /// A worker that waits for values.
@@ -62,12 +64,12 @@ impl<R> Wait<R> {
 
     /// Returns the answer to the waiting worker, with these values.
     pub(super) fn answer(self, values: Values) -> Answer<R> {
-        let Some(PushOutcome { verdict, staleness }) = self.push else {
+        let Some(PushOutcome { verdict, staleness, drafted }) = self.push else {
             return values.pulled(self.reply, self.step);
         };
         let Values { slices, payload, kind, version, last_step } = values;
         let pushed = Pushed { verdict, version, last_step, staleness, times: None, slices };
-        Answer { reply: self.reply, result: Ok((pushed.into(), payload)), values: Some(kind) }
+        Answer { reply: self.reply, result: Ok((pushed.into(), payload)), values: Some(kind), drafted }
     }
 }
 

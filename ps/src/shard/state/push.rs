@@ -66,7 +66,7 @@ impl<R> ShardState<R> {
         let contents = self.contents.as_ref().expect("a push was accepted");
         if !push.pull {
             let (version, last_step) = (contents.version, contents.end);
-            let PushOutcome { verdict, staleness } = outcome;
+            let PushOutcome { verdict, staleness, .. } = outcome;
             let pushed = Pushed { verdict, version, last_step, staleness, times: None, slices: Vec::new() };
             return vec![Answer::message(reply, pushed)];
         }
@@ -87,7 +87,7 @@ impl<R> ShardState<R> {
         contents.touched = true;
         if let Some(verdict) = repeated(contents, push)? {
             self.counters.duplicate += push.count();
-            return Ok(PushOutcome { verdict, staleness: 0 });
+            return Ok(PushOutcome { verdict, staleness: 0, drafted: None });
         }
         if let Gradients::Arrived(gradients) = &gradients {
             contents.check_gradients(push, gradients)?;
@@ -96,6 +96,7 @@ impl<R> ShardState<R> {
         let staleness = contents.version.0.saturating_sub(push.version.0);
         let with = (&mut self.timer, &self.pool, &self.threads);
         let (decision, gradients) = decide(contents, push, gradients, with)?;
+        let (is_drafted, mut drafted) = (matches!(gradients, Gradients::Drafted(_)), None);
         let verdict = match decision {
             Decision::Stopped => {
                 self.counters.stopped += 1;
@@ -111,6 +112,7 @@ impl<R> ShardState<R> {
                     self.lose(error);
                     return Err(variables_lost(self.id));
                 }
+                drafted = is_drafted.then_some(contents.version);
                 self.counters.applied += 1;
                 Verdict::Applied
             }
@@ -133,7 +135,7 @@ impl<R> ShardState<R> {
         if verdict == Verdict::Held {
             self.update_if_due();
         }
-        Ok(PushOutcome { verdict, staleness })
+        Ok(PushOutcome { verdict, staleness, drafted })
     }
 
     /// Counts the gradients of another worker in a push whose sender has got this verdict.

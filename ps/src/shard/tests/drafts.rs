@@ -248,6 +248,30 @@ fn an_overtaken_draft_is_asked_for_again() {
     assert_eq!(pushed.verdict, Verdict::Applied, "the refused copy left no trace in the ledger");
 }
 
+/// Only the answer to a push whose draft became an update says so. Otherwise it could confirm values that
+/// were sent ahead, although another update has made that version.
+#[test]
+fn only_an_applied_draft_is_a_version() {
+    let mut state = Tested::new(1 << 20);
+    state.create(create(OptimizerSpec::sgd(0.5), 2)).unwrap();
+    join(&mut state);
+    let other = Push { id: PushId { worker: 1, ..push(1).id }, ..push(1) };
+    let gradients = |a| payload(&[&[a; 2], &[a; 4]]);
+    let answer = |state: &mut Tested, push: &Push, gradients: Gradients| {
+        let mut answers = state.0.push(push, gradients, 1, ());
+        assert_eq!(answers.len(), 1);
+        answers.remove(0).drafted
+    };
+    let drafts = |state: &Tested, push: &Push| draft(state, push, &gradients(1.0), &[8]).unwrap();
+    let own = drafts(&state, &push(1));
+    assert_eq!(answer(&mut state, &push(1), Gradients::Drafted(own)), Some(Version(1)));
+    let [repeated, late] = [push(1), push(2)].map(|push| drafts(&state, &push));
+    assert_eq!(answer(&mut state, &other, gradients(2.0).into()), None, "it was not drafted");
+    assert_eq!(state.0.observe().version, Version(2), "the version to which the drafts lead");
+    assert_eq!(answer(&mut state, &push(1), Gradients::Drafted(repeated)), None, "it is a duplicate");
+    assert_eq!(answer(&mut state, &push(2), Gradients::Drafted(late)), None, "the shard has stopped");
+}
+
 #[test]
 fn a_draft_with_another_learning_rate_is_asked_for_again() {
     let mut state = state();
