@@ -1,7 +1,7 @@
-//! Tests of pushes that are drafted while they arrive: one that stalls is overtaken and sent again, and one
-//! that is torn leaves nothing behind.
+//! Tests of pushes that are drafted while they arrive: one that stalls is overtaken and sent again, one that
+//! is torn leaves nothing behind, and the values that one makes are sent ahead of its reply.
 
-use pushpull_messages::observe::TaskSnapshot;
+use pushpull_messages::observe::{Observed, TaskSnapshot};
 use pushpull_transport::buffer::Promise;
 use pushpull_transport::{EarlierCall, ReconnectingClient, RetryConfig, Tcp};
 
@@ -146,5 +146,99 @@ fn a_pipeline_whose_draft_is_revoked_loses_no_push() {
         assert_eq!((seen.pushes.applied, seen.pushes.refused, seen.pushes.duplicate), (3, resends, 0));
         let after = first_value(&task, &chief).await;
         assert!((before - after - 0.7).abs() < 1e-5, "each gradient counts once: {before} became {after}");
+    });
+}
+
+/// Returns how often the task has sent values ahead of a reply. The time to write them is not counted.
+async fn sent_ahead(task: &TcpTask) -> u64 {
+    let seen = task.view.observe().await;
+    let server = &shown(&seen).server;
+    server.sent.messages - server.writing.count()
+}
+
+/// A worker whose next push gets its values ahead of the reply, because earlier ones were quick.
+struct Quick {
+    client: ReconnectingClient,
+    /// The number of its last push.
+    pushed: u64,
+    version: Version,
+}
+
+impl Quick {
+    async fn start(task: &TcpTask) -> Self {
+        let (identity, patience) = (identity(&task.cluster, SLOW), Patience::of(PATIENCE));
+        let (tcp, retry) = (Arc::new(Tcp::default()), RetryConfig::default());
+        let client =
+            ReconnectingClient::connect(tcp, &task.address, &identity, TaskId::ps(0), patience, retry).await;
+        let client = client.unwrap();
+        client.call::<Pulled>(pull(task, PullAt::Join), Payload::EMPTY).await.unwrap();
+        let mut quick = Self { client, pushed: 0, version: Version(0) };
+        while sent_ahead(task).await == 0 {
+            let (pushed, values) = quick.push(task, gradient(1.0)).await.unwrap();
+            assert_eq!(values.segments()[0].as_f32()[0], first_value(task, &task.call(FAST).await).await);
+            quick.version = pushed.version;
+        }
+        quick
+    }
+
+    async fn push(&mut self, task: &TcpTask, gradient: Payload) -> Result<(Pushed, Payload), CallError> {
+        self.pushed += 1;
+        let push = Push { pull: true, version: self.version, ..task.push(0, self.pushed) };
+        self.client.call(push, gradient).await
+    }
+}
+
+#[test]
+fn values_that_came_ahead_are_those_of_the_reply() {
+    run(async {
+        let (task, chief, _fast) = start().await;
+        let before = first_value(&task, &chief).await;
+        let quick = Quick::start(&task).await;
+        let after = first_value(&task, &chief).await;
+        let expected = 0.1 * quick.pushed as f32;
+        assert!((before - after - expected).abs() < 1e-4, "{before} became {after}");
+        assert!(quick.pushed > 2, "only a quick connection gets values ahead");
+    });
+}
+
+#[test]
+fn values_that_came_ahead_of_a_refusal_are_not_used() {
+    run(async {
+        let (task, chief, _fast) = start().await;
+        let mut quick = Quick::start(&task).await;
+        let (before, ahead) = (first_value(&task, &chief).await, sent_ahead(&task).await);
+        let refused = quick.push(&task, gradient(f32::NAN)).await.unwrap_err();
+        assert!(
+            matches!(&refused, CallError::Refused { refusal, .. } if refusal.code == RefusalCode::NotFinite)
+        );
+        assert_eq!(sent_ahead(&task).await, ahead + 1);
+        assert_eq!(first_value(&task, &chief).await, before);
+    });
+}
+
+#[test]
+fn values_that_came_ahead_of_another_update_are_not_used() {
+    run(async {
+        let (task, chief, fast) = start().await;
+        let mut quick = Quick::start(&task).await;
+        let (version, before) = (quick.version, first_value(&task, &chief).await);
+        let ahead = sent_ahead(&task).await;
+        let promise = Promise::new(VALUES_BYTES);
+        let stalled = Payload::new(vec![promise.segment(0, VALUES_BYTES)]);
+        let own = quick.push(&task, stalled);
+        let others = async {
+            wait_for_a_push(&task).await;
+            let push = Push { version, ..task.push(1, 1) };
+            let (pushed, _) = fast.call::<Pushed>(push, gradient(2.0)).await.unwrap();
+            assert_eq!((pushed.verdict, pushed.version), (Verdict::Applied, version.next()));
+            promise.keep(filled(1.0));
+        };
+        let (own, ()) = tokio::join!(own, others);
+        let (pushed, values) = own.unwrap();
+        assert_eq!((pushed.verdict, pushed.version), (Verdict::Applied, version.next().next()));
+        let after = first_value(&task, &chief).await;
+        assert!(sent_ahead(&task).await > ahead, "the draft that was revoked was sent");
+        assert_eq!(values.segments()[0].as_f32()[0], after);
+        assert!((before - after - 0.3).abs() < 1e-4, "each gradient counts once: {before} became {after}");
     });
 }
