@@ -43,25 +43,19 @@ mod tests {
 
     use futures_util::future::{BoxFuture, FutureExt};
     use parking_lot::Mutex;
-    use pushpull_messages::cluster::ClusterSpec;
     use pushpull_messages::id::*;
     use pushpull_messages::message::*;
     use tokio::sync::oneshot::{self, error::TryRecvError};
     use tokio::time::timeout;
 
     use crate::buffer::{Buffer, BufferPool, Credit, Payload, Promise, Segment};
+    use crate::tests::{identity, push};
     use crate::*;
 
     const PS: TaskId = TaskId::ps(0);
     /// The number of floats in a gradient. A payload of this size may go into a sink.
     const FLOATS: usize = 100_000;
     const PATIENCE: Duration = Duration::from_secs(60);
-
-    fn identity(task: TaskId) -> Identity {
-        let jobs = [(JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1"])];
-        let cluster = ClusterSpec::new(jobs).unwrap();
-        Identity { task, incarnation: Incarnation(1), cluster, graph: None, http: None, nonce: 0 }
-    }
 
     /// Tells when the transport has taken all of a message.
     struct Taken(Option<oneshot::Sender<()>>);
@@ -134,22 +128,6 @@ mod tests {
         Segment::whole(Arc::new(Buffer::from_f32(&[value; 4])))
     }
 
-    fn push() -> Push {
-        Push {
-            shard: 0,
-            id: PushId { worker: 0, incarnation: Incarnation(1), sequence: Sequence(1) },
-            local_step: LocalStep(1),
-            epoch: PlacementEpoch(1),
-            placement_digest: 0,
-            version: Version(0),
-            slices: vec![SliceId(0), SliceId(1)],
-            pull: true,
-            traced: false,
-            drawn: 0,
-            with: Vec::new(),
-        }
-    }
-
     /// Returns the reply that has this version, and values of some slices.
     fn pushed(version: u64, slices: &[u32]) -> Message {
         let slices = slices.iter().copied().map(SliceId).collect();
@@ -174,7 +152,7 @@ mod tests {
         let client = dial(&tcp, address, &identity(TaskId::worker(0)), PS, patience).await.unwrap();
         let gradients = [(); 2].map(|()| Promise::new(4 * FLOATS));
         let segments = gradients.iter().map(|gradient| gradient.segment(0, 4 * FLOATS)).collect();
-        let call = client.call::<Pushed>(push(), Payload::new(segments));
+        let call = client.call::<Pushed>(push(0, 2), Payload::new(segments));
         let steps = async {
             let [first, second] = gradients;
             first.keep(Buffer::zeroed(4 * FLOATS));
@@ -223,7 +201,7 @@ mod tests {
         let gradients = [(); 2].map(|()| Segment::whole(Arc::new(Buffer::zeroed(4 * FLOATS))));
         let first = client.call::<ShardSnapshot>(Observe { shard: 0 }, Payload::EMPTY);
         let second = async {
-            let values = client.call::<Pushed>(push(), Payload::new(gradients.to_vec())).await.unwrap().1;
+            let values = client.call::<Pushed>(push(0, 2), Payload::new(gradients.to_vec())).await.unwrap().1;
             drop(service.unanswered.lock().take());
             values
         };

@@ -175,3 +175,47 @@ impl Pending {
         self.0.lock().lost.clone().unwrap_or_else(|| "closed".to_owned())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use pushpull_messages::id::{GlobalStep, SliceId, Version};
+    use pushpull_messages::message::{Pushed, Verdict};
+
+    use super::*;
+    use crate::buffer::{Buffer, Segment};
+
+    fn drafted(value: f32) -> (Message, Payload) {
+        let values = Segment::whole(Arc::new(Buffer::from_f32(&[value])));
+        let drafted = Drafted { version: Version(1), slices: vec![SliceId(0)] };
+        (drafted.into(), Payload::new(vec![values]))
+    }
+
+    #[tokio::test]
+    async fn only_the_first_values_ahead_of_a_reply_count() {
+        let (pending, counters) = (Pending::new(), CallCounters::default());
+        let mut request = pending.register().unwrap();
+        for value in [1.0, 2.0] {
+            let (message, payload) = drafted(value);
+            assert!(pending.reply(request.id, message, payload, &counters));
+        }
+        let (verdict, version, last_step) = (Verdict::Applied, Version(1), GlobalStep(9));
+        let pushed = Pushed { verdict, version, last_step, staleness: 0, times: None, slices: Vec::new() };
+        assert!(pending.reply(request.id, pushed.into(), Payload::EMPTY, &counters));
+        let (_, values) = (&mut request.reply).await.unwrap();
+        assert_eq!(values.segments()[0].as_f32(), [1.0]);
+        assert_eq!(counters.snapshot().ignored, 0);
+    }
+
+    #[test]
+    fn values_ahead_of_no_reply_are_ignored() {
+        let (pending, counters) = (Pending::new(), CallCounters::default());
+        let id = pending.register().unwrap().id;
+        let (message, payload) = drafted(1.0);
+        assert!(pending.reply(id, message, payload, &counters), "the request was made");
+        assert_eq!(counters.snapshot().ignored, 1);
+        let (message, payload) = drafted(1.0);
+        assert!(!pending.reply(RequestId(7), message, payload, &counters), "no such request was made");
+    }
+}

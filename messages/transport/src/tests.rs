@@ -14,7 +14,7 @@ use pushpull_messages::message::*;
 
 const PS: TaskId = TaskId::ps(0);
 
-fn identity(task: TaskId) -> Identity {
+pub(crate) fn identity(task: TaskId) -> Identity {
     let jobs = [(JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1", "w:2"])];
     let cluster = ClusterSpec::new(jobs).unwrap();
     Identity { task, incarnation: Incarnation(1), cluster, graph: None, http: None, nonce: 0 }
