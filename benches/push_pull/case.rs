@@ -124,6 +124,7 @@ impl Case {
             adam(case(Push, Dense)),
             case(PushPull, Huge),
             by(2, case(PushPull, Dense)),
+            by(4, case(PushPull, Huge)),
             by(8, case(PushPull, Mlp)),
             case(PushPull, Mlp),
             case(PushPull, Small),

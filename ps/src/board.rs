@@ -28,6 +28,8 @@ struct Board {
     state: Mutex<State>,
     /// Notified when a reply that waits for memory may be able to go on.
     changed: Notify,
+    /// Notified when a reply has been written.
+    written: Arc<Notify>,
 }
 
 #[derive(Debug)]
@@ -39,15 +41,32 @@ struct State {
     pinned: PinnedVersions,
     /// The number of replies that wait until a version is released.
     waiting: usize,
+    /// No draft waits for the replies of versions older than this one.
+    given_up_before: Version,
 }
 
 impl ValueBoard {
     /// Returns the board of a shard with `bytes` bytes of values. The replies that are being written may keep
-    /// `bytes_max` bytes of values in memory, and two versions of the values in any case.
-    pub(crate) fn new(bytes: u64, bytes_max: u64) -> Self {
+    /// `bytes_max` bytes of values in memory, and two versions of the values in any case. Notifies `written`
+    /// when a reply has been written.
+    pub(crate) fn new(bytes: u64, bytes_max: u64, written: Arc<Notify>) -> Self {
         let pinned = PinnedVersions::new(bytes, bytes_max);
-        let state = Mutex::new(State { undecided: 0, newest: Newest::default(), pinned, waiting: 0 });
-        Self(Arc::new(Board { state, changed: Notify::new() }))
+        let newest = Newest::default();
+        let state = State { undecided: 0, newest, pinned, waiting: 0, given_up_before: Version::default() };
+        Self(Arc::new(Board { state: Mutex::new(state), changed: Notify::new(), written }))
+    }
+
+    /// Returns whether a reply of a version older than `version` is being written. Ignores replies on slow
+    /// connections, and those that were given up.
+    pub(crate) fn is_read_before(&self, version: Version) -> bool {
+        let state = self.0.state.lock();
+        state.pinned.has_fast(state.given_up_before..version)
+    }
+
+    /// Gives up the wait for the replies of versions older than `version`.
+    pub(crate) fn give_up_before(&self, version: Version) {
+        let mut state = self.0.state.lock();
+        state.given_up_before = state.given_up_before.max(version);
     }
 
     /// Pins a version that is about to be made, for values that are sent while they are made. Returns `None`
@@ -182,5 +201,6 @@ impl Drop for Pin {
     fn drop(&mut self) {
         self.board.state.lock().pinned.release(self.version, self.slow);
         self.board.changed.notify_waiters();
+        self.board.written.notify_waiters();
     }
 }

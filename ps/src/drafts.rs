@@ -2,25 +2,36 @@
 //! make the draft with the help of other threads, and the shard then applies it.
 //!
 //! Wanted properties: (A) at most one draft is made at a time, and no update comes between its beginning and
-//! its end unless the draft is revoked; (B) the turn comes back when a push is applied, lost or revoked.
+//! its end unless the draft is revoked; (B) the turn comes back when a push is applied, lost or revoked; (C)
+//! a draft begins while no fast connection reads an older version than the shard's, unless that takes long.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use pushpull_messages::id::Version;
 use pushpull_messages::message::{Drafted, Push, PushId};
 use pushpull_transport::buffer::{BufferPool, Credit};
 use pushpull_transport::{Ahead, DecidedAnswer, Sink};
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::board::ValueBoard;
 use crate::shard::{ArrivedDraft, DraftWriter, Plan, PlanKey, ShardState};
 
-/// The longest time for which a push waits for the draft of another, and the longest time in which a push
-/// must have arrived for the next one on its connection to be drafted. A slow connection must not delay
-/// others.
-pub(crate) const DRAFT_TIME_MAX: Duration = Duration::from_millis(250);
+/// The longest time for which a push waits for its turn, if others have the turn again and again. With the
+/// default settings, a worker sends a push again after a longer time.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// The longest time for which a push waits for an earlier push of its worker that is about to be applied.
+const DELAY_MAX: Duration = Duration::from_millis(250);
+
+/// Returns the longest time for which pushes wait for one draft or reply of `bytes` bytes. A connection on
+/// which pushes take longer to arrive makes no drafts, because a slow connection must not delay others.
+pub(crate) fn draft_time_max(bytes: u64) -> Duration {
+    const BYTES_PER_SECOND: f64 = (256 << 20) as f64;
+    DELAY_MAX + Duration::from_secs_f64(bytes as f64 / BYTES_PER_SECOND)
+}
 
 /// The turn to draft at one shard.
 #[derive(Clone)]
@@ -28,8 +39,8 @@ pub(crate) struct Drafts(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// Notified when the turn may be free.
-    changed: Notify,
+    /// Notified when the turn may be free, or when a reply has been written.
+    changed: Arc<Notify>,
     pool: BufferPool,
     /// The size of the smallest shard, in bytes, that makes drafts.
     bytes_min: u64,
@@ -66,11 +77,12 @@ impl Drafts {
     /// with less than `bytes_min` bytes of values make no drafts.
     pub(crate) fn new(pool: BufferPool, bytes_min: u64) -> Self {
         let state = Mutex::new(State { turn: Turn::Off, last: 0, key: None, board: None });
-        Self(Arc::new(Shared { state, changed: Notify::new(), pool, bytes_min }))
+        Self(Arc::new(Shared { state, changed: Arc::default(), pool, bytes_min }))
     }
 
-    /// Waits for the turn, for at most [`DRAFT_TIME_MAX`], and begins the draft of a push. Returns `None` if
-    /// the push is not to be drafted. If the push is lost while it arrives, calls `on_lost`.
+    /// Waits for the turn, and begins the draft of a push. Waits for each other draft and for replies for at
+    /// most [`draft_time_max`], and for [`WAIT_MAX`] in all. Returns `None` if the push is not to be drafted.
+    /// If the push is lost while it arrives, calls `on_lost`.
     pub(crate) async fn begin(
         &self,
         push: &Push,
@@ -78,17 +90,27 @@ impl Drafts {
         (connection, ahead): (u64, Option<&Ahead>),
         on_lost: OnLost,
     ) -> Option<DraftSink> {
-        let turn = async {
-            loop {
-                // Requested before the turn is checked, so that no notification is missed.
-                let changed = self.0.changed.notified();
-                match self.try_begin(push, lengths, ahead) {
-                    Ok(begun) => return begun,
-                    Err(Taken) => changed.await,
-                }
+        let began = Instant::now();
+        let (mut awaited, mut deadline) = (None, began);
+        let (number, writer) = loop {
+            // Requested before the turn is checked, so that no notification is missed.
+            let changed = self.0.changed.notified();
+            let busy = match self.try_begin(push, lengths, ahead) {
+                Ok(begun) => break begun?,
+                Err(busy) => busy,
+            };
+            if awaited.replace(busy) != Some(busy) {
+                let limit = match busy {
+                    Busy::Draft(_) | Busy::Replies(_) => draft_time_max(lengths.iter().sum()),
+                    Busy::EarlierPush => DELAY_MAX,
+                };
+                deadline = (Instant::now() + limit).min(began + WAIT_MAX);
+            }
+            if timeout_at(deadline, changed).await.is_err() {
+                let Busy::Replies(version) = busy else { return None };
+                self.give_up_before(version);
             }
         };
-        let (number, writer) = timeout(DRAFT_TIME_MAX, turn).await.ok()??;
         let drafts = self.clone();
         Some(DraftSink { drafts, number, writer: Some(writer), connection, push: push.id, on_lost })
     }
@@ -98,14 +120,15 @@ impl Drafts {
         push: &Push,
         lengths: &[u64],
         ahead: Option<&Ahead>,
-    ) -> Result<Option<(u64, DraftWriter)>, Taken> {
+    ) -> Result<Option<(u64, DraftWriter)>, Busy> {
         let mut state = self.0.state.lock();
         let writer = match &state.turn {
             Turn::Off => None,
             // The shard has yet to apply an earlier push of the worker, and then has another plan.
-            Turn::Free(plan) if plan.is_early(push) => return Err(Taken),
+            Turn::Free(plan) if plan.is_early(push) => return Err(Busy::EarlierPush),
+            Turn::Free(plan) if state.awaits_reply(plan) => return Err(Busy::Replies(plan.version())),
             Turn::Free(plan) => plan.begin(push, lengths, &self.0.pool),
-            Turn::Writing | Turn::Written { .. } | Turn::Applying => return Err(Taken),
+            Turn::Writing | Turn::Written { .. } | Turn::Applying => return Err(Busy::Draft(state.last)),
         };
         let Some(mut writer) = writer else { return Ok(None) };
         if let Some((ahead, board)) = ahead.zip(state.board.as_ref()).filter(|_| push.pull) {
@@ -114,6 +137,21 @@ impl Drafts {
         state.turn = Turn::Writing;
         state.last += 1;
         Ok(Some((state.last, writer)))
+    }
+
+    /// Gives up the wait for the replies of versions older than `version`, for all drafts.
+    fn give_up_before(&self, version: Version) {
+        let state = self.0.state.lock();
+        if let (Turn::Free(plan), Some(board)) = (&state.turn, &state.board)
+            && plan.version() == version
+        {
+            board.give_up_before(version);
+        }
+    }
+
+    /// Returns what a shard's board must notify when a reply has been written.
+    pub(crate) fn changed(&self) -> Arc<Notify> {
+        Arc::clone(&self.0.changed)
     }
 
     /// Returns the number of the draft that is being made or about to be applied, if there is one.
@@ -187,6 +225,13 @@ impl Drafts {
     }
 }
 
+impl State {
+    /// Returns whether a draft must wait for a reply of an older version than the plan's.
+    fn awaits_reply(&self, plan: &Plan) -> bool {
+        self.board.as_ref().is_some_and(|board| board.is_read_before(plan.version()))
+    }
+}
+
 /// Sends the values that a draft makes, each as soon as it is made, unless the reply will have other values,
 /// or there is no memory for them.
 fn send_ahead(writer: &mut DraftWriter, ahead: &Ahead, board: &ValueBoard) {
@@ -209,8 +254,16 @@ pub(crate) struct DraftOver {
 /// Tells the shard that a draft was lost.
 type OnLost = Box<dyn Fn(DraftOver) + Send>;
 
-/// The turn is taken, or an earlier push comes first.
-struct Taken;
+/// Why a draft cannot begin yet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Busy {
+    /// Another push has the turn, or the shard itself. This is the number of the last draft that was begun.
+    Draft(u64),
+    /// An earlier push of the same worker is still to be applied.
+    EarlierPush,
+    /// Replies of older versions than this one are being written.
+    Replies(Version),
+}
 
 /// Makes the draft of one push from its payload. If it is dropped before all of the payload has arrived, the
 /// draft is over.
@@ -264,10 +317,11 @@ mod tests {
     use std::pin::pin;
 
     use futures_util::FutureExt;
-    use pushpull_messages::id::{PlacementEpoch, Version};
+    use pushpull_messages::id::PlacementEpoch;
     use pushpull_messages::message::{CreateShard, Pull, PullAt};
     use pushpull_messages::optimizer::OptimizerSpec;
     use pushpull_transport::buffer::Payload;
+    use tokio::time::advance;
 
     use super::*;
     use crate::shard::tests::pushes::{Tested, create, payload, push};
@@ -284,12 +338,23 @@ mod tests {
         let reader = Reader { worker: 0, incarnation: push(1).id.incarnation, connection: 1 };
         shard.0.pull(&pull, Some(reader), ());
         let drafts = Drafts::new(BufferPool::default(), 0);
-        drafts.refresh(&shard.0, &board());
+        drafts.refresh(&shard.0, &board(&drafts));
         (shard, drafts)
     }
 
-    fn board() -> ValueBoard {
-        ValueBoard::new(24, 1 << 20)
+    fn board(drafts: &Drafts) -> ValueBoard {
+        ValueBoard::new(24, 1 << 20, drafts.changed())
+    }
+
+    /// Returns a shard of version 1, its turn to draft and its board.
+    fn shard_of_version_1() -> (Tested, Drafts, ValueBoard) {
+        let (mut shard, drafts) = shard();
+        drafts.revoke();
+        let gradients: Payload = payload(&[&[1.0; 2], &[1.0; 4]]);
+        apply(&mut shard, &drafts, &push(1), gradients);
+        let board = board(&drafts);
+        drafts.refresh(&shard.0, &board);
+        (shard, drafts, board)
     }
 
     fn begin(drafts: &Drafts, push: Push) -> impl Future<Output = Option<DraftSink>> {
@@ -311,7 +376,7 @@ mod tests {
     fn apply(shard: &mut Tested, drafts: &Drafts, push: &Push, gradients: impl Into<Gradients>) {
         let answers = shard.0.push(push, gradients, 1, ());
         assert!(answers.len() == 1 && answers[0].result.is_ok(), "{answers:?}");
-        drafts.refresh(&shard.0, &board());
+        drafts.refresh(&shard.0, &board(drafts));
     }
 
     #[tokio::test]
@@ -341,6 +406,80 @@ mod tests {
         fill(second.await.expect("it is the next one"));
         let draft = drafts.collect(1, &push(2).id).expect("its draft was not revoked");
         apply(&mut shard, &drafts, &push(2), Gradients::Drafted(draft.wait()));
+    }
+
+    /// Lets the turn come back after a draft was lost.
+    fn lose(sink: DraftSink, (shard, drafts): (&Tested, &Drafts)) {
+        drop(sink);
+        drafts.refresh(&shard.0, &board(drafts));
+    }
+
+    #[test]
+    fn pushes_wait_longer_for_larger_drafts() {
+        assert_eq!(draft_time_max(0), Duration::from_millis(250));
+        assert_eq!(draft_time_max(1 << 30), Duration::from_millis(4250));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_wait_begins_anew_with_each_draft_but_not_forever() {
+        let (shard, drafts) = shard();
+        let mut other = begin(&drafts, push(1)).await.expect("the turn is free");
+        let (began, mut waits) = (Instant::now(), pin!(begin(&drafts, push(1))));
+        assert!(waits.as_mut().now_or_never().is_none());
+        for _ in 1..50 {
+            advance(DELAY_MAX * 4 / 5).await;
+            lose(other, (&shard, &drafts));
+            other = begin(&drafts, push(1)).await.expect("the turn is free");
+            assert!(waits.as_mut().now_or_never().is_none(), "after {:?}", began.elapsed());
+        }
+        advance(DELAY_MAX * 4 / 5).await;
+        assert_eq!(began.elapsed(), WAIT_MAX);
+        advance(Duration::from_millis(1)).await;
+        assert!(waits.now_or_never().expect("the wait is limited").is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_push_waits_for_a_draft_that_begins_beside_a_long_reply() {
+        let (shard, drafts, board) = shard_of_version_1();
+        let _long = board.pin(Version(0), false).unwrap();
+        let (mut one, mut other) = (pin!(begin(&drafts, push(2))), pin!(begin(&drafts, push(2))));
+        assert!(one.as_mut().now_or_never().is_none() && other.as_mut().now_or_never().is_none());
+        advance(DELAY_MAX + Duration::from_millis(1)).await;
+        let sink = one.now_or_never().flatten().expect("the wait for replies is limited");
+        assert!(other.as_mut().now_or_never().is_none(), "it waits for the draft");
+        lose(sink, (&shard, &drafts));
+        assert!(other.now_or_never().flatten().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_draft_begins_after_the_replies_of_older_versions() {
+        let (_shard, drafts, board) = shard_of_version_1();
+        let _others = (board.pin(Version(1), false).unwrap(), board.pin(Version(0), true).unwrap());
+        let replies = [(); 2].map(|()| board.pin(Version(0), false).unwrap());
+        let mut next = pin!(begin(&drafts, push(2)));
+        for reply in replies {
+            assert!(next.as_mut().now_or_never().is_none(), "a reply of version 0 is being written");
+            drop(reply);
+        }
+        let begun = next.now_or_never().expect("the newest version and slow connections are not waited for");
+        assert!(begun.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reply_that_takes_long_delays_one_draft() {
+        let (mut shard, drafts, board) = shard_of_version_1();
+        let _long = board.pin(Version(0), false).unwrap();
+        let began = Instant::now();
+        fill(begin(&drafts, push(2)).await.expect("the wait is limited"));
+        assert!(began.elapsed() >= DELAY_MAX);
+        let draft = drafts.collect(1, &push(2).id).expect("its draft was not revoked");
+        apply(&mut shard, &drafts, &push(2), Gradients::Drafted(draft.wait()));
+        drafts.refresh(&shard.0, &board);
+        let reply = board.pin(Version(1), false).unwrap();
+        let mut next = pin!(begin(&drafts, push(3)));
+        assert!(next.as_mut().now_or_never().is_none(), "a later reply is waited for");
+        drop(reply);
+        assert!(next.now_or_never().flatten().is_some(), "the long reply is not waited for again");
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::board::ValueBoard;
 use crate::checkpoint::{Checkpoints, FileDone, FileResult};
-use crate::drafts::{DRAFT_TIME_MAX, DraftOver, Drafts};
+use crate::drafts::{DraftOver, Drafts, draft_time_max};
 use crate::lifecycle::End;
 use crate::requests::ShardRequest;
 use crate::shard::{Answer, ArrivedDraft, Gradients, Reader, ShardState, Stage};
@@ -75,7 +75,7 @@ impl Serving {
             observe::since(began)
         });
         Self {
-            board: ValueBoard::new(state.value_bytes(), with.reply_bytes_max),
+            board: ValueBoard::new(state.value_bytes(), with.reply_bytes_max, with.drafts.changed()),
             creation: state.creations(),
             state,
             awaited: None,
@@ -157,7 +157,8 @@ impl Serving {
         if self.creation != self.state.creations() {
             self.creation = self.state.creations();
             // Replies with values of the earlier creation keep the earlier board.
-            self.board = ValueBoard::new(self.state.value_bytes(), self.with.reply_bytes_max);
+            let Surroundings { reply_bytes_max, drafts, .. } = &self.with;
+            self.board = ValueBoard::new(self.state.value_bytes(), *reply_bytes_max, drafts.changed());
         }
         self.board.refresh(&self.state);
         self.with.drafts.refresh(&self.state, &self.board);
@@ -168,7 +169,7 @@ impl Serving {
         let Some(number) = self.with.drafts.current().filter(|_| self.state.defers()) else { return };
         if self.awaited != Some(number) {
             self.awaited = Some(number);
-            host.remind(DraftOver { number }, DRAFT_TIME_MAX);
+            host.remind(DraftOver { number }, draft_time_max(self.value_bytes()));
         }
     }
 

@@ -73,7 +73,7 @@ pub use reply::Reply;
 pub use retry::RetryConfig;
 pub use server::{Server, serve};
 pub use server_config::ServerConfig;
-pub use service::{Arriving, Peer, Service};
+pub use service::{Arrived, Arriving, Peer, Service};
 pub use shared_port::SharedPort;
 pub use sink::Sink;
 pub use spin::SPIN;

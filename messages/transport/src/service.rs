@@ -34,6 +34,15 @@ pub struct Peer {
     pub nonce: u64,
 }
 
+/// How long a large payload took to arrive.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrived {
+    /// The size of the payload in bytes.
+    pub bytes: u64,
+    /// The time from the service's decision where to put the payload until all of it had arrived.
+    pub took: Duration,
+}
+
 /// A request whose payload begins to arrive.
 #[derive(Clone, Copy, Debug)]
 pub struct Arriving<'a> {
@@ -41,9 +50,8 @@ pub struct Arriving<'a> {
     pub message: &'a Message,
     /// The lengths of the payload's segments in bytes.
     pub lengths: &'a [u64],
-    /// The shorter of the times that the last two large payloads on this connection took to arrive; `None` if
-    /// there were fewer. A single slow one does not count: the first one finds cold memory.
-    pub last_took: Option<Duration>,
+    /// The last two large payloads on this connection, the older one first; `None` if there were fewer.
+    pub last: Option<[Arrived; 2]>,
     /// Sends a message ahead of the reply; `None` if an earlier request of the connection is unanswered,
     /// whose reply would have to wait.
     pub ahead: Option<&'a Ahead>,

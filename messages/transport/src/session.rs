@@ -24,7 +24,7 @@ use crate::link::{Begun, FrameReceiver, FrameSender, Link};
 use crate::liveness::{self, Lively};
 use crate::reply::{Content, Next, Outgoing, Place, Reply};
 use crate::server_config::ServerConfig;
-use crate::service::{Arriving, Peer, Service};
+use crate::service::{Arrived, Arriving, Peer, Service};
 use crate::strangers::Strangers;
 use crate::warnings::Warnings;
 use crate::wire::{Envelope, Limits, WireError};
@@ -259,9 +259,8 @@ async fn read_requests(
     mut stopping: watch::Receiver<bool>,
 ) -> Result<bool, WireError> {
     let permits = Arc::new(Semaphore::new(host.config.requests_max() as usize));
-    // How long the last two large payloads took to arrive, and the number of requests since the last turn of
-    // others.
-    let (mut took, mut turn) = ([None::<Duration>; 2], 0);
+    // The last two large payloads, and the number of requests since the last turn of others.
+    let (mut last, mut turn) = ([None; 2], 0);
     loop {
         let request = async {
             let permit = Arc::clone(&permits).acquire_owned().await.expect("never closed");
@@ -277,9 +276,9 @@ async fn read_requests(
                         let alone = permits.available_permits() + 1 == host.config.requests_max() as usize;
                         let ahead = alone.then(|| Ahead::new(envelope.request, outgoing.clone(), slow));
                         let (message, lengths) = (&envelope.message, &lengths[..]);
-                        let last_took = took[0].zip(took[1]).map(|(one, other)| one.min(other));
-                        let arriving = Arriving { message, lengths, last_took, ahead: ahead.as_ref() };
-                        let payload = read_payload(host, peer, &mut *receiver, arriving, &mut took);
+                        let both = last[0].zip(last[1]).map(<[Arrived; 2]>::from);
+                        let arriving = Arriving { message, lengths, last: both, ahead: ahead.as_ref() };
+                        let payload = read_payload(host, peer, &mut *receiver, arriving, &mut last);
                         let bytes = lengths.iter().sum::<u64>() as usize;
                         (Envelope { payload: payload.await?, ..envelope }, bytes)
                     }
@@ -315,22 +314,23 @@ async fn read_requests(
     }
 }
 
-/// Reads a large payload into the service's sink, or returns it if the service has none. `took` has the times
-/// that the last two such payloads took to arrive.
+/// Reads a large payload into the service's sink, or returns it if the service has none. `last` has the last
+/// two such payloads.
 async fn read_payload(
     host: &Host,
     peer: &Peer,
     receiver: &mut dyn FrameReceiver,
     arriving: Arriving<'_>,
-    took: &mut [Option<Duration>; 2],
+    last: &mut [Option<Arrived>; 2],
 ) -> Result<Payload, WireError> {
+    let bytes = arriving.lengths.iter().sum();
     let sink = match arriving.message.may_come_from(peer.task, peer.guest.is_some()) {
         true => host.service.sink(peer, arriving).await,
         false => None,
     };
     let began = observe::now();
     let payload = receiver.finish(sink).await?;
-    *took = [took[1], Some(observe::since(began))];
+    *last = [last[1], Some(Arrived { bytes, took: observe::since(began) })];
     Ok(payload)
 }
 

@@ -105,6 +105,11 @@ impl Plan {
         Self(Arc::new(planned))
     }
 
+    /// Returns the version from which drafts lead to the next one.
+    pub(crate) fn version(&self) -> Version {
+        self.0.version
+    }
+
     /// Returns whether an earlier push of the same worker is still to be applied. A draft of this push would
     /// be in vain.
     pub(crate) fn is_early(&self, push: &Push) -> bool {

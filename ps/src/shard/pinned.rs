@@ -6,6 +6,7 @@
 //! connections pin at least the other half.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use pushpull_messages::id::Version;
 
@@ -49,6 +50,11 @@ impl PinnedVersions {
             *self.pins.entry(version).or_default().of(slow) += 1;
         }
         !new && !new_slow
+    }
+
+    /// Returns whether a reply on a fast connection pins one of `versions`.
+    pub(crate) fn has_fast(&self, versions: Range<Version>) -> bool {
+        !versions.is_empty() && self.pins.range(versions).any(|(_, pins)| pins.fast > 0)
     }
 
     /// Returns the number of versions that replies on slow connections pin.
@@ -107,6 +113,9 @@ mod tests {
                 }
                 prop_assert!(distinct(&replies, |_| true).len() <= most, "(A)");
                 prop_assert!(distinct(&replies, |slow| slow).len() <= (most / 2).max(1), "(B)");
+                let older = Version(which.index(step + 1) as u64 / 2)..version;
+                let is_read = replies.iter().any(|(version, slow)| !slow && older.contains(version));
+                prop_assert_eq!(pinned.has_fast(older), is_read);
             }
         }
     }
