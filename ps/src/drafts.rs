@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use pushpull_messages::id::Version;
 use pushpull_messages::message::{Drafted, Push, PushId};
 use pushpull_transport::buffer::{BufferPool, Credit};
-use pushpull_transport::{Ahead, DecidedAnswer, Sink};
+use pushpull_transport::{Ahead, Arrived, DecidedAnswer, Sink};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
@@ -26,11 +26,16 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 /// The longest time for which a push waits for an earlier push of its worker that is about to be applied.
 const DELAY_MAX: Duration = Duration::from_millis(250);
 
-/// Returns the longest time for which pushes wait for one draft or reply of `bytes` bytes. A connection on
-/// which pushes take longer to arrive makes no drafts, because a slow connection must not delay others.
+/// Returns the longest time for which pushes wait for one draft or reply of `bytes` bytes.
 pub(crate) fn draft_time_max(bytes: u64) -> Duration {
     const BYTES_PER_SECOND: f64 = (256 << 20) as f64;
     DELAY_MAX + Duration::from_secs_f64(bytes as f64 / BYTES_PER_SECOND)
+}
+
+/// Returns whether a connection is too slow for drafts, which would delay others. A single slow push does not
+/// count: the first one finds cold memory.
+pub(crate) fn is_slow(last: [Arrived; 2]) -> bool {
+    last.iter().all(|last| last.took > draft_time_max(last.bytes))
 }
 
 /// The turn to draft at one shard.
@@ -418,6 +423,14 @@ mod tests {
     fn pushes_wait_longer_for_larger_drafts() {
         assert_eq!(draft_time_max(0), Duration::from_millis(250));
         assert_eq!(draft_time_max(1 << 30), Duration::from_millis(4250));
+    }
+
+    #[test]
+    fn two_pushes_that_took_too_long_make_a_connection_slow() {
+        let arrived = |bytes, ms| Arrived { bytes, took: Duration::from_millis(ms) };
+        let (slow, fast) = (arrived(1 << 20, 255), arrived(1 << 30, 4250));
+        assert!(is_slow([slow, slow]));
+        assert!(!is_slow([slow, fast]) && !is_slow([fast, slow]) && !is_slow([fast, fast]));
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,9 +7,9 @@ use futures_util::future::{BoxFuture, FutureExt};
 use pushpull_messages::id::{JobName, TaskId};
 use pushpull_messages::message::{Claimed, Message, Refusal, RefusalCode, Stopped, Withdrawn};
 use pushpull_transport::buffer::Payload;
-use pushpull_transport::{Arrived, Arriving, Peer, Reply, Service, Sink, Warnings};
+use pushpull_transport::{Arriving, Peer, Reply, Service, Sink, Warnings};
 
-use crate::drafts::draft_time_max;
+use crate::drafts::is_slow;
 use crate::files::PsFiles;
 use crate::lifecycle::{End, Lifecycle};
 use crate::requests::ShardRequest;
@@ -115,9 +115,7 @@ impl Service for Router {
     fn sink<'a>(&'a self, peer: &'a Peer, arriving: Arriving<'a>) -> BoxFuture<'a, Option<Box<dyn Sink>>> {
         async move {
             let Message::Push(push) = arriving.message else { return None };
-            // A single slow push does not count: the first one finds cold memory.
-            let is_slow = |last: &Arrived| last.took > draft_time_max(last.bytes);
-            if arriving.last.is_some_and(|last| last.iter().all(is_slow)) {
+            if arriving.last.is_some_and(is_slow) {
                 return None;
             }
             let (address, drafts) = self.shards.get(shard_of(peer, arriving.message)?)?;
