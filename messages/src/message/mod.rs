@@ -100,6 +100,9 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+/// The memory that an encoded message has at first, in bytes. Most messages need no more.
+const ENCODED_BYTES: usize = 256;
+
 /// The maximum number of bytes in the reason for a failure or a refusal. The sender truncates longer
 /// reasons, and the receiver refuses them.
 const REASON_BYTES_MAX: usize = 8 << 10;
@@ -203,9 +206,12 @@ macro_rules! messages {
 
             /// Encodes the message, without its kind, as MessagePack with field names.
             pub fn encode(&self) -> Vec<u8> {
+                let mut bytes = Vec::with_capacity(ENCODED_BYTES);
                 match self {
-                    $(Self::$name(content) => rmp_serde::to_vec_named(content).expect("plain data encodes"),)*
+                    $(Self::$name(content) => rmp_serde::encode::write_named(&mut bytes, content),)*
                 }
+                .expect("plain data encodes");
+                bytes
             }
 
             /// Decodes and checks a message. `segments` contains the lengths of its payload's segments, in

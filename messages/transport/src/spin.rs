@@ -1,9 +1,8 @@
 //! Bounded spinning: after it has sent a message, the end of a link looks for the next one for a short time,
-//! before its thread sleeps. Waking a thread takes longer than most small messages.
-//!
-//! Wanted properties: (A) an end without a limit never spins; (B) an end spins no longer than its limit after
-//! a message; (C) what an end waits for is found in any case; (D) an end whose spinning finds nothing in
-//! time, or takes longer than sleeping, spins after one of 64 messages.
+//! before its thread sleeps. Wanted properties: (A) an end without a limit never spins; (B) an end spins no
+//! longer than its limit after a message; (C) what an end waits for is found in any case; (D) an end whose
+//! spinning finds nothing in time, or takes longer than sleeping, spins after one of 64 messages; (E) the
+//! other tasks of the thread have a turn after a few looks.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -26,6 +25,8 @@ const HITS_FIRST: u32 = 63;
 /// The number of hits in a row after which it sleeps again. Of 100 messages, fewer than one must wait for
 /// that, although both ends do so.
 const HITS_MAX: u32 = 511;
+/// The number of looks of an end that spins between two turns of the other tasks of its thread.
+const LOOKS: u32 = 4;
 /// How much the last of some times counts in their mean: one part of this number.
 const MEAN_PARTS: u32 = 4;
 /// The longest time that counts, in limits: beyond it, it makes no difference how the end has waited.
@@ -125,6 +126,11 @@ impl Spin {
         Self((!limit.is_zero()).then(|| Arc::new(shared())))
     }
 
+    /// Returns whether the end spins at the moment.
+    pub(crate) fn is_spinning(&self) -> bool {
+        self.0.as_deref().is_some_and(|shared| shared.habit.lock().until.is_some())
+    }
+
     /// Records that the end has sent something. An answer may come soon, so a wait may spin again.
     pub(crate) fn sent(&self) {
         if let Some(Shared { limit, habit, sent }) = self.0.as_deref()
@@ -139,7 +145,7 @@ impl Spin {
     pub(crate) async fn wait<T>(&self, wait: impl Future<Output = T>) -> T {
         let Some(Shared { limit, habit, sent }) = self.0.as_deref() else { return wait.await };
         let found = || habit.lock().found(observe::now(), *limit);
-        let (mut wait, mut spun) = (pin!(wait), false);
+        let (mut wait, mut spun, mut looks) = (pin!(wait), false, 0);
         loop {
             let looked = poll_fn(|context| Poll::Ready(wait.as_mut().poll(context)));
             if let Poll::Ready(done) = looked.await {
@@ -158,7 +164,11 @@ impl Spin {
                 spun = true;
                 // What is waited for may need this core.
                 std::thread::yield_now();
-                yield_now().await;
+                looks += 1;
+                // A turn of the other tasks takes longer than a look.
+                if looks % LOOKS == 0 {
+                    yield_now().await;
+                }
                 continue;
             }
             spun = false;
@@ -176,6 +186,8 @@ impl Spin {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use proptest::prelude::*;
     use tokio::time::timeout;
 
@@ -226,6 +238,28 @@ mod tests {
             // Without spinning, nothing wakes the wait.
             assert!(timeout(limit, spin.wait(soon)).await.is_ok(), "message {message}");
         }
+    }
+
+    #[tokio::test]
+    async fn the_other_tasks_have_turns_while_an_end_spins() {
+        let turns = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&turns);
+        let others = tokio::spawn(async move {
+            loop {
+                counted.fetch_add(1, Ordering::Relaxed);
+                yield_now().await;
+            }
+        });
+        let (spin, mut looks) = (Spin::new(Duration::from_secs(600)), 0);
+        spin.sent();
+        let late = poll_fn(|_| {
+            looks += 1;
+            if looks == 40 * LOOKS { Poll::Ready(()) } else { Poll::Pending }
+        });
+        spin.wait(late).await;
+        others.abort();
+        let turns = turns.load(Ordering::Relaxed);
+        assert!((30..=41).contains(&turns), "{turns}");
     }
 
     const LIMIT: Duration = Duration::from_micros(100);

@@ -26,6 +26,8 @@ use crate::renewal::{EVERY, RETRY, Renewal, Renewed};
 use crate::retry::dial_pauses;
 use crate::secure::{SecureRead, over};
 use crate::spin::{SPIN, Spin};
+#[cfg(target_os = "linux")]
+use crate::stream::EarlyRead;
 use crate::stream::{Receiver, Sender};
 use crate::transport::Transport;
 use crate::wire::WireError;
@@ -293,10 +295,7 @@ impl Tcp {
             (None, Some(credentials)) => {
                 Ok(self.secured_link(self.secure(credentials, address).await?, host.to_owned()))
             }
-            (None, None) => {
-                let (read, write) = self.connect_to(address).await?.into_split();
-                Ok(self.link(read, write, host.to_owned(), None))
-            }
+            (None, None) => Ok(self.plain_link(self.connect_to(address).await?, host.to_owned())),
         }
     }
 
@@ -371,8 +370,7 @@ impl Tcp {
     fn accepted(&self, stream: TcpStream, peer: String) -> io::Result<Accepted> {
         stream.set_nodelay(true)?;
         let Some(credentials) = self.credentials.clone() else {
-            let (read, write) = stream.into_split();
-            return Ok(self.link(read, write, peer, None).into());
+            return Ok(self.plain_link(stream, peer).into());
         };
         let (tcp, address) = (self.clone(), peer.clone());
         let open = async move {
@@ -387,17 +385,24 @@ impl Tcp {
 
     fn secured_link(&self, Secured { stream, proven }: Secured<TcpStream>, peer: String) -> Link {
         let (read, write) = split(stream);
-        self.link(SecureRead(read), write, peer, Some(proven))
+        self.link(SecureRead(read), write, Spin::new(self.spin), (peer, Some(proven)))
+    }
+
+    fn plain_link(&self, stream: TcpStream, peer: String) -> Link {
+        let (read, write) = stream.into_split();
+        let spin = Spin::new(self.spin);
+        #[cfg(target_os = "linux")]
+        let read = EarlyRead::new(read, spin.clone());
+        self.link(read, write, spin, (peer, None))
     }
 
     fn link(
         &self,
         read: impl AsyncRead + Send + Unpin + 'static,
         write: impl AsyncWrite + Send + Unpin + 'static,
-        peer: String,
-        proven: Option<Proven>,
+        spin: Spin,
+        (peer, proven): (String, Option<Proven>),
     ) -> Link {
-        let spin = Spin::new(self.spin);
         let receiver = Receiver::new(read, self.pool.clone(), self.lost_after, spin.clone());
         let sender = Sender::new(write, self.payload_crc, spin);
         Link { sender: Box::new(sender), receiver: Box::new(receiver), peer, proven }

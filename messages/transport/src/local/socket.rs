@@ -13,7 +13,7 @@ use super::names::{is_here, names_of, own_name};
 use crate::buffer::BufferPool;
 use crate::link::Link;
 use crate::spin::Spin;
-use crate::stream::{Receiver, Sender};
+use crate::stream::{EarlyRead, Receiver, Sender};
 
 /// The largest number of links that are being greeted at a time.
 const GREETED_MAX: usize = 64;
@@ -91,6 +91,7 @@ async fn link(mut stream: UnixStream, config: &LocalConfig) -> io::Result<Link> 
     let Local { lender, borrower, peer } = greet(&mut stream, pool).await?;
     let (read, write) = stream.into_split();
     let spin = Spin::new(*spin);
+    let read = EarlyRead::new(read, spin.clone());
     let receiver = Receiver::local(read, pool.clone(), *lost_after, spin.clone(), borrower);
     // The kernel has said that the other end belongs to this user, so it needs no certificate.
     let sender = Box::new(Sender::local(write, spin, lender));
