@@ -13,6 +13,8 @@ use pushpull_messages::message::{Evaluation, MetricValue, ShardSnapshot};
 pub struct JobProgress {
     /// Whether the workers are training at the moment.
     pub running: bool,
+    /// The number of updates that had been applied when this run of the chief began or continued the job.
+    pub began: GlobalStep,
     /// The number of updates applied so far, according to what the workers have reported.
     pub global_step: GlobalStep,
     /// The number of updates at which the training ends. An early stop lowers this number.

@@ -250,6 +250,18 @@ pub fn told(error: &serde_json::Error) -> String {
     }
 }
 
+/// Returns the text of a JSON error on one line, with the last characters of `text` before it: a job file may
+/// be a single line, in which nobody counts the columns.
+fn told_with_place(error: &serde_json::Error, text: &str) -> String {
+    /// The number of characters that are shown.
+    const SHOWN: usize = 40;
+    let line = text.lines().nth(error.line().saturating_sub(1)).unwrap_or("");
+    let before = line.get(..error.column()).unwrap_or(line);
+    let skipped = before.chars().count().saturating_sub(SHOWN);
+    let place: String = before.chars().skip(skipped).filter(|letter| !letter.is_control()).collect();
+    format!("{}, after {}", told(error), place.trim())
+}
+
 impl JobSpec {
     /// Returns the digest by which tasks check that their jobs are the same; never 0.
     pub fn digest(&self) -> u32 {
@@ -376,7 +388,7 @@ impl JobSpec {
     /// # Errors
     /// If the text is not JSON; if the JSON has unknown keys; if it describes an invalid job.
     pub fn from_json(text: &str) -> Result<Self, JobError> {
-        let job = Self::parse_json(text).map_err(|error| JobError::Json(told(&error)))?;
+        let job = Self::parse_json(text).map_err(|error| JobError::Json(told_with_place(&error, text)))?;
         job.validate()?;
         Ok(job)
     }
@@ -778,9 +790,12 @@ mod tests {
         let long = format!("\"\u{1b}[31m\\n{}\"", "x".repeat(1 << 20)).replace('\u{1b}', "\\u001b");
         let error = JobSpec::from_json(&long).unwrap_err().to_string();
         assert!(error.len() < 1000 && !error.chars().any(char::is_control), "{error}");
-        assert!(
-            error.starts_with("not a job file: ") && error.ends_with(&format!("column {}", long.len())),
-            "{error}"
-        );
+        let place = format!("column {}, after {}\"", long.len(), "x".repeat(39));
+        assert!(error.starts_with("not a job file: ") && error.ends_with(&place), "{error}");
+        let job = fixtures::job(1, 1);
+        let number = format!("\"batch_size\": {}", job.batch_size);
+        let text = job.to_json().replace(&number, "\"batch_size\": \"many\"");
+        let error = JobSpec::from_json(&text).unwrap_err().to_string();
+        assert!(error.ends_with(", after \"batch_size\": \"many\""), "{error}");
     }
 }

@@ -35,9 +35,20 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Usage(reason) | Self::Signal { reason, .. } => f.write_str(reason),
-            Self::Error(error) => write!(f, "{error:#}"),
+            Self::Error(error) => f.write_str(&with_causes(error)),
         }
     }
+}
+
+/// Returns the text of an error and of its causes. A cause whose text is already there is left out, because
+/// many errors quote theirs.
+fn with_causes(error: &anyhow::Error) -> String {
+    error.chain().skip(1).map(ToString::to_string).fold(error.to_string(), |told, cause| {
+        match told.contains(&cause) {
+            true => told,
+            false => format!("{told}: {cause}"),
+        }
+    })
 }
 
 impl Failure {
@@ -70,5 +81,27 @@ fn told(outcome: Outcome) -> u8 {
         Failure::Usage(_) => 2,
         Failure::Error(_) => 1,
         Failure::Signal { number, .. } => 128 + number,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    enum Wrong {
+        #[error("no checkpoints: {0}")]
+        Quoting(#[source] std::io::Error),
+        #[error("no checkpoints")]
+        Plain(#[source] std::io::Error),
+    }
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let cause = || std::io::Error::other("the disk is full");
+        for wrong in [Wrong::Quoting(cause()), Wrong::Plain(cause())] {
+            let failure = Failure::Error(anyhow::Error::from(wrong).context("cannot train"));
+            assert_eq!(failure.to_string(), "cannot train: no checkpoints: the disk is full");
+        }
     }
 }

@@ -190,11 +190,15 @@ impl Report {
         if let Some(reason) = &self.unsaved {
             writeln!(out, "not saved      {reason}")?;
         }
-        // Every shard receives a part of every gradient, so all shards have the same counts; the first one
-        // is shown.
-        let (held, stale) = self.shards.first().map_or((0, 0), |shard| (shard.held, shard.stale));
-        if held > 0 || stale > 0 {
-            writeln!(out, "gradients      {held} applied, {stale} too late")?;
+        // Every shard holds as many gradients for an update as the others. But with backup workers, a
+        // gradient may come in time to one shard and too late to another one.
+        let held = self.shards.first().map_or(0, |shard| shard.held);
+        let stale = self.shards.iter().map(|shard| shard.stale);
+        let (least, most) = (stale.clone().min().unwrap_or(0), stale.max().unwrap_or(0));
+        match least == most {
+            true if held > 0 || most > 0 => writeln!(out, "gradients      {held} applied, {most} too late")?,
+            true => {}
+            false => writeln!(out, "gradients      {held} applied, {least} to {most} too late, by shard")?,
         }
         if self.skipped > 0 {
             writeln!(out, "skipped        {} step(s) whose gradients were not finite", self.skipped)?;
@@ -265,6 +269,8 @@ pub(crate) fn partial(path: &Path) -> OsString {
 
 #[cfg(test)]
 mod tests {
+    use pushpull_messages::message::ShardCounters;
+
     use super::*;
 
     fn report(metrics: &[(&str, f32)]) -> Report {
@@ -363,6 +369,9 @@ mod tests {
             "steps behind   1: 100 %, max 1",
         ];
         assert_eq!(table(&report)[2..7], expected);
+        let pushes = ShardCounters { received: 8, held: 5, stale: 3, ..Default::default() };
+        report.shards.push(ShardReport::new("ps/1".into(), &ShardSnapshot { pushes, ..Default::default() }));
+        assert_eq!(table(&report)[3], "gradients      5 applied, 2 to 3 too late, by shard");
         report.sync = "async".into();
         assert!(!table(&report).iter().any(|line| line.starts_with("steps behind")));
         let json = serde_json::to_value(&report).unwrap();

@@ -347,6 +347,7 @@ impl<R> JobState<R> {
             |member: &&Member<R>| member.is_present() && matches!(member.state, MemberState::Training);
         JobProgress {
             running: matches!(self.phase, Phase::Training),
+            began: self.began,
             global_step: self.global_step,
             last_step: self.last_step(),
             gradients_per_update: self.job.sync.gradients_per_update(self.gradient_workers()),

@@ -142,8 +142,7 @@ impl HookRunner {
             self.send(Command::Drain { reason: format!("{} was told to stop", shard.task()) });
         }
         snapshot.leave_out_empty_shards();
-        let began = snapshot.shards.iter().map(|(_, shard)| GlobalStep(shard.began.0)).min();
-        self.begin(began.unwrap_or(snapshot.progress.global_step));
+        self.begin(snapshot.progress.began);
         self.seen_rate = snapshot.learning_rate_factor().or(self.seen_rate);
         let mut context = self.context();
         self.hooks.iter_mut().for_each(|hook| hook.progress(&snapshot, &mut context));
@@ -193,11 +192,9 @@ impl HookRunner {
         progress: &JobProgress,
         feed: &mut FeedReader,
     ) {
-        if let Ok(JobEnd::Completed(report)) = result {
-            // The events of a very short job are read only now. They do not say at which step the job began;
-            // the report does.
-            let began = report.shards.iter().map(|(_, shard)| GlobalStep(shard.began.0)).min();
-            self.begin(began.unwrap_or(report.steps));
+        if let Ok(JobEnd::Completed(_)) = result {
+            // The events of a very short job are read only now. They do not say at which step the job began.
+            self.begin(progress.began);
         }
         while let Some(event) = feed.try_next() {
             self.dispatch(event);
@@ -319,8 +316,11 @@ mod tests {
         let (log, (commands, _received)) = (CallLog::default(), mpsc::unbounded_channel());
         let (feed, mut reader) = Feed::new();
         let mut runner = HookRunner::new(job(), 2, vec![Box::new(log.clone())], commands);
-        runner.progress(TrainingSnapshot { shards: shards(3, false), ..Default::default() });
-        assert_eq!(log.take(), "begin 3, progress 3, mine");
+        let mut snapshot = TrainingSnapshot { shards: shards(3, false), ..Default::default() };
+        // An earlier run of the chief has begun the job.
+        (snapshot.progress.began, snapshot.shards[0].1.began) = (GlobalStep(2), Version(0));
+        runner.progress(snapshot);
+        assert_eq!(log.take(), "begin 2, progress 3, mine");
         feed.report(1, 5, &mut report(5, 0.5, &["a", "b"]));
         feed.report(0, 5, &mut report(5, 0.5, &[]));
         runner.dispatch(reader.try_next().unwrap());
@@ -345,9 +345,8 @@ mod tests {
         let (feed, mut reader) = Feed::new();
         let runner = HookRunner::new(job(), 1, vec![Box::new(log.clone())], commands);
         feed.send(HookEvent::Evaluated(GlobalStep(7), Box::new(evaluation())));
-        let mut report = job_report();
-        report.shards[0].1.began = Version(3);
-        runner.end(Ok(&JobEnd::Completed(report)), &JobProgress::default(), &mut reader);
+        let progress = JobProgress { began: GlobalStep(3), ..JobProgress::default() };
+        runner.end(Ok(&JobEnd::Completed(job_report())), &progress, &mut reader);
         assert_eq!(log.take(), "begin 3, evaluated 7, progress 9, mine, evaluated 9, end true");
     }
 

@@ -160,7 +160,12 @@ impl Store {
     }
 
     fn directory(path: &str) -> Result<Self, StoreError> {
-        let inner = LocalFileSystem::new_with_prefix(path).map_err(|error| directory(path, &error))?;
+        let found = std::fs::metadata(path).map_err(|error| directory(path, &error))?;
+        if !found.is_dir() {
+            return Err(directory(path, &"it is a file"));
+        }
+        let inner =
+            LocalFileSystem::new_with_prefix(path).map_err(|error| directory(path, &root_of(&error)))?;
         // A file that is reported as stored must survive a loss of power (C1).
         Ok(Self::with(Arc::new(inner.with_fsync(true).with_automatic_cleanup(true)), path))
     }

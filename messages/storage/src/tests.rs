@@ -202,7 +202,17 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 fn files_of_a_directory_appear_complete() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("new").to_str().unwrap().to_owned();
-    assert!(matches!(Store::open(&path), Err(StoreError::Directory { .. })));
+    let missing = Store::open(&path).unwrap_err().to_string();
+    assert!(
+        missing.ends_with(
+            "new is not a directory that this host can use: No such file or directory (os error 2)"
+        ),
+        "{missing}"
+    );
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = Store::open(file.to_str().unwrap()).unwrap_err().to_string();
+    assert!(error.ends_with("file is not a directory that this host can use: it is a file"), "{error}");
     let store = Store::create(&path).unwrap();
     block_on(async {
         store.put("a/one", "first").await.unwrap();

@@ -106,8 +106,17 @@ fn one_line(error: &clap::Error) -> String {
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let said = text.split("Usage:").next().unwrap_or(text);
     let said = said.split("For more information").next().unwrap_or(said);
-    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    format!("{}; see --help", lines.join("; "))
+    let mut line = String::new();
+    for part in said.lines().map(str::trim).filter(|part| !part.is_empty()) {
+        line.push_str(match &*line {
+            "" => "",
+            // A list follows.
+            before if before.ends_with(':') => " ",
+            _ => "; ",
+        });
+        line.push_str(part);
+    }
+    format!("{line}; see --help")
 }
 
 #[cfg(test)]
@@ -131,6 +140,21 @@ mod tests {
     fn underscores_count_as_dashes() {
         let args = read(&["--some_model=mlp", "--task_index", "3"]).unwrap();
         assert_eq!((args.some_model.as_deref(), args.task_index), (Some("mlp"), Some(3)));
+    }
+
+    #[test]
+    fn missing_flags_are_listed_in_the_line() {
+        #[derive(Debug, Parser)]
+        struct Needs {
+            #[arg(long)]
+            job: String,
+            #[arg(long)]
+            out: String,
+        }
+        let error = Needs::try_parse_from(["program"]).map_err(|error| one_line(&error)).unwrap_err();
+        let expected =
+            "the following required arguments were not provided: --job <JOB>; --out <OUT>; see --help";
+        assert_eq!(error, expected);
     }
 
     #[test]
