@@ -1,8 +1,8 @@
-//! Bounded spinning: after it has sent a message, the end of a link looks for the next one for a short time,
-//! before its thread sleeps. Wanted properties: (A) an end without a limit never spins; (B) an end spins no
-//! longer than its limit after a message; (C) what an end waits for is found in any case; (D) an end whose
-//! spinning finds nothing in time, or takes longer than sleeping, spins after one of 64 messages; (E) the
-//! other tasks of the thread have a turn after a few looks.
+//! Bounded spinning: after a message, an end of a link looks for the next one for a short time before its
+//! thread sleeps, because waking a thread takes longer than most small messages. Wanted properties: (A) an
+//! end without a limit never spins; (B) an end spins no longer than its limit after a message; (C) what an
+//! end waits for is found in any case; (D) an end whose spinning finds nothing in time, or takes longer than
+//! sleeping, spins after one of 64 messages; (E) other tasks of the thread have a turn after [`LOOKS`] looks.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -128,7 +128,8 @@ impl Spin {
 
     /// Returns whether the end spins at the moment.
     pub(crate) fn is_spinning(&self) -> bool {
-        self.0.as_deref().is_some_and(|shared| shared.habit.lock().until.is_some())
+        let until = |shared: &Shared| shared.habit.lock().until;
+        self.0.as_deref().and_then(until).is_some_and(|until| observe::now() < until)
     }
 
     /// Records that the end has sent something. An answer may come soon, so a wait may spin again.
@@ -165,7 +166,7 @@ impl Spin {
                 // What is waited for may need this core.
                 std::thread::yield_now();
                 looks += 1;
-                // A turn of the other tasks takes longer than a look.
+                // A turn of the other tasks takes longer than a look, so it comes only after some looks.
                 if looks % LOOKS == 0 {
                     yield_now().await;
                 }

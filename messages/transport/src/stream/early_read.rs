@@ -1,26 +1,27 @@
-//! The half of a socket that an end reads from. While the end spins, it asks the socket itself whether
-//! something has arrived, and not the runtime, which learns of it only at the end of a turn.
+//! The reading half of a socket. While its end spins, it asks the socket itself whether something has
+//! arrived. The runtime asks only between two turns of its tasks.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, ReadBuf};
+use tokio::task::coop::poll_proceed;
 
 use crate::spin::Spin;
 
-/// The half of a socket that reads.
+/// The reading half of a socket.
 pub(crate) struct EarlyRead<R> {
     half: R,
     spin: Spin,
-    /// Returns the socket of the half.
+    /// Returns the socket of the half. A function has no type for the socket, so this type has none either.
     socket: fn(&R) -> BorrowedFd<'_>,
 }
 
 impl<R> EarlyRead<R> {
-    /// Returns the half of an end that spins as `spin` does.
+    /// Wraps the reading half of an end whose spinning is `spin`.
     pub(crate) fn new<S: AsFd + 'static>(half: R, spin: Spin) -> Self
     where
         R: AsRef<S>,
@@ -28,7 +29,10 @@ impl<R> EarlyRead<R> {
         Self { half, spin, socket: |half| half.as_ref().as_fd() }
     }
 
-    /// Reads what has arrived, without a wait.
+    /// Reads what has arrived, without waiting. Reads 0 bytes if the other end has closed the link.
+    ///
+    /// # Errors
+    /// `WouldBlock` if nothing has arrived; any error of the socket.
     fn read_now(&self, into: &mut ReadBuf<'_>) -> io::Result<()> {
         let (read, _) = recv((self.socket)(&self.half), into.initialize_unfilled(), RecvFlags::DONTWAIT)?;
         into.advance(read);
@@ -43,12 +47,20 @@ impl<R: AsyncRead + Unpin> AsyncRead for EarlyRead<R> {
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match Pin::new(&mut self.half).poll_read(context, into) {
-            // The half wakes the task for what arrives later, or for what is read here.
-            Poll::Pending if self.spin.is_spinning() && into.remaining() > 0 => match self.read_now(into) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => Poll::Pending,
-                read => Poll::Ready(read),
-            },
+            // The half has kept the waker, so nothing is missed. It may wake the task once more for the bytes
+            // that are read here.
+            Poll::Pending if self.spin.is_spinning() && into.remaining() > 0 => {
+                // A peer that always has bytes must leave turns to the other tasks.
+                let budget = ready!(poll_proceed(context));
+                match self.read_now(into) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => Poll::Pending,
+                    read => {
+                        budget.made_progress();
+                        Poll::Ready(read)
+                    }
+                }
+            }
             polled => polled,
         }
     }
@@ -87,6 +99,24 @@ mod tests {
         assert_eq!(look(), Poll::Pending, "nothing more has arrived");
         ours.shutdown().await.unwrap();
         assert_eq!(look(), Poll::Ready(Vec::new()), "the other end has closed the link");
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_always_has_bytes_leaves_turns_to_others() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let spin = Spin::new(LIMIT);
+        let mut half = EarlyRead::new(theirs.into_split().0, spin.clone());
+        let others = tokio::spawn(async {
+            for _ in 0..8 {
+                tokio::task::yield_now().await;
+            }
+        });
+        spin.sent();
+        for _ in 0..2000 {
+            ours.try_write(b"more").unwrap();
+            half.read_exact(&mut [0; 4]).await.unwrap();
+        }
+        assert!(others.is_finished(), "it has had eight turns");
     }
 
     proptest! {
