@@ -34,7 +34,8 @@ pub trait Hook: Send {
         None
     }
 
-    /// Called when the training begins, with the number of updates applied so far.
+    /// Called when the training begins, or when a chief that was started again continues it, with the number
+    /// of updates applied so far.
     fn begin(&mut self, job: &JobSpec, step: GlobalStep) {
         let _ = (job, step);
     }

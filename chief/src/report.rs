@@ -13,7 +13,8 @@ use pushpull_messages::message::{Evaluation, MetricValue, ShardSnapshot};
 pub struct JobProgress {
     /// Whether the workers are training at the moment.
     pub running: bool,
-    /// The number of updates that had been applied when this run of the chief began or continued the job.
+    /// The number of updates that had been applied when this run of the chief began or continued the job, or
+    /// when the job last rolled back.
     pub began: GlobalStep,
     /// The number of updates applied so far, according to what the workers have reported.
     pub global_step: GlobalStep,

@@ -250,16 +250,23 @@ pub fn told(error: &serde_json::Error) -> String {
     }
 }
 
-/// Returns the text of a JSON error on one line, with the last characters of `text` before it: a job file may
-/// be a single line, in which nobody counts the columns.
+/// Returns the text of a JSON error, and up to 40 characters of `text` before the place of the error. A job
+/// file may be one long line, so a column alone does not help.
 fn told_with_place(error: &serde_json::Error, text: &str) -> String {
-    /// The number of characters that are shown.
     const SHOWN: usize = 40;
-    let line = text.lines().nth(error.line().saturating_sub(1)).unwrap_or("");
-    let before = line.get(..error.column()).unwrap_or(line);
-    let skipped = before.chars().count().saturating_sub(SHOWN);
-    let place: String = before.chars().skip(skipped).filter(|letter| !letter.is_control()).collect();
-    format!("{}, after {}", told(error), place.trim())
+    /// More bytes than the shown characters have, with the white space between them.
+    const BYTES: usize = 1000;
+    let lines = text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum::<usize>();
+    // A column counts bytes. That of a syntax error may be in the middle of a character.
+    let end = text.floor_char_boundary((lines + error.column()).min(text.len()));
+    let begin = text.floor_char_boundary(end.saturating_sub(BYTES));
+    let words = text[begin..end].split_whitespace().collect::<Vec<_>>().join(" ");
+    let skipped = words.chars().count().saturating_sub(SHOWN);
+    let near: String = words.chars().skip(skipped).filter(|letter| !letter.is_control()).collect();
+    match &*near {
+        "" => told(error),
+        near => format!("{}, near {near}", told(error)),
+    }
 }
 
 impl JobSpec {
@@ -790,12 +797,19 @@ mod tests {
         let long = format!("\"\u{1b}[31m\\n{}\"", "x".repeat(1 << 20)).replace('\u{1b}', "\\u001b");
         let error = JobSpec::from_json(&long).unwrap_err().to_string();
         assert!(error.len() < 1000 && !error.chars().any(char::is_control), "{error}");
-        let place = format!("column {}, after {}\"", long.len(), "x".repeat(39));
+        let place = format!("column {}, near {}\"", long.len(), "x".repeat(39));
         assert!(error.starts_with("not a job file: ") && error.ends_with(&place), "{error}");
         let job = fixtures::job(1, 1);
         let number = format!("\"batch_size\": {}", job.batch_size);
         let text = job.to_json().replace(&number, "\"batch_size\": \"many\"");
         let error = JobSpec::from_json(&text).unwrap_err().to_string();
-        assert!(error.ends_with(", after \"batch_size\": \"many\""), "{error}");
+        assert!(error.ends_with(", \"batch_size\": \"many\""), "{error}");
+        for (text, near) in
+            [("", ""), ("\n", ""), ("{\n  \"a\"\n", ", near { \"a\""), ("{\"sync\": é}", ", near {\"sync\":")]
+        {
+            let error = JobSpec::from_json(text).unwrap_err().to_string();
+            let place = error.split_once(" column ").unwrap().1;
+            assert_eq!(place.trim_start_matches(|digit: char| digit.is_ascii_digit()), near, "{error}");
+        }
     }
 }

@@ -40,11 +40,11 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// Returns the text of an error and of its causes. A cause whose text is already there is left out, because
-/// many errors quote theirs.
+/// Returns the text of an error and of its causes. Leaves out a cause that the text already has behind a
+/// colon, because many errors quote theirs.
 fn with_causes(error: &anyhow::Error) -> String {
     error.chain().skip(1).map(ToString::to_string).fold(error.to_string(), |told, cause| {
-        match told.contains(&cause) {
+        match told.contains(&format!(": {cause}")) {
             true => told,
             false => format!("{told}: {cause}"),
         }
@@ -103,5 +103,7 @@ mod tests {
             let failure = Failure::Error(anyhow::Error::from(wrong).context("cannot train"));
             assert_eq!(failure.to_string(), "cannot train: no checkpoints: the disk is full");
         }
+        let failure = Failure::Error(anyhow::Error::msg("7").context("no shard 17"));
+        assert_eq!(failure.to_string(), "no shard 17: 7");
     }
 }

@@ -190,15 +190,12 @@ impl Report {
         if let Some(reason) = &self.unsaved {
             writeln!(out, "not saved      {reason}")?;
         }
-        // Every shard holds as many gradients for an update as the others. But with backup workers, a
-        // gradient may come in time to one shard and too late to another one.
-        let held = self.shards.first().map_or(0, |shard| shard.held);
-        let stale = self.shards.iter().map(|shard| shard.stale);
-        let (least, most) = (stale.clone().min().unwrap_or(0), stale.max().unwrap_or(0));
-        match least == most {
-            true if held > 0 || most > 0 => writeln!(out, "gradients      {held} applied, {most} too late")?,
-            true => {}
-            false => writeln!(out, "gradients      {held} applied, {least} to {most} too late, by shard")?,
+        // With backup workers, a gradient may reach one shard in time and another one too late.
+        let (held, held_vary) = range(self.shards.iter().map(|shard| shard.held));
+        let (stale, stale_vary) = range(self.shards.iter().map(|shard| shard.stale));
+        if self.shards.iter().any(|shard| shard.held > 0 || shard.stale > 0) {
+            let vary = if held_vary || stale_vary { ", depending on the shard" } else { "" };
+            writeln!(out, "gradients      {held} applied, {stale} too late{vary}")?;
         }
         if self.skipped > 0 {
             writeln!(out, "skipped        {} step(s) whose gradients were not finite", self.skipped)?;
@@ -251,6 +248,13 @@ impl Report {
         };
         written.with_context(|| format!("cannot write the report to {}", path.display()))
     }
+}
+
+/// Returns counts as text: one number if all are equal, otherwise the least and the greatest. Also returns
+/// whether they differ.
+fn range(counts: impl Iterator<Item = u64> + Clone) -> (String, bool) {
+    let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
+    if least == most { (most.to_string(), false) } else { (format!("{least} to {most}"), true) }
 }
 
 /// Returns true if `path` exists and is neither a regular file nor a directory. An example is the device
@@ -371,7 +375,7 @@ mod tests {
         assert_eq!(table(&report)[2..7], expected);
         let pushes = ShardCounters { received: 8, held: 5, stale: 3, ..Default::default() };
         report.shards.push(ShardReport::new("ps/1".into(), &ShardSnapshot { pushes, ..Default::default() }));
-        assert_eq!(table(&report)[3], "gradients      5 applied, 2 to 3 too late, by shard");
+        assert_eq!(table(&report)[3], "gradients      5 applied, 2 to 3 too late, depending on the shard");
         report.sync = "async".into();
         assert!(!table(&report).iter().any(|line| line.starts_with("steps behind")));
         let json = serde_json::to_value(&report).unwrap();

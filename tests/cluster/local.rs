@@ -74,7 +74,8 @@ fn nobody_is_warned_of_a_job_that_goes_well() {
     let ended = Program::run(dir.path(), "local", &mut local(&job, &["--workers=2"])).expect(0);
     // Another test's tasks may look for one that they have lost at an address that a task of this job has.
     let is_of_others = |line: &&str| line.contains("refused: the cluster specs of ");
-    // Tests beside this one may take more time from one worker than from the other, which makes it slow.
+    // Tests beside this one may take more time from one worker than from the other, which makes that worker
+    // slow. The chief's test `only_the_slow_worker_is_found` checks that nobody else is found.
     let is_by_load = |line: &&str| line.contains("slow worker; ") && line.contains("its steps take ");
     let warnings = ended.err.lines().filter(|line| line.contains("WARN") || line.contains("ERROR"));
     let warnings: Vec<&str> = warnings.filter(|line| !is_of_others(line) && !is_by_load(line)).collect();

@@ -344,16 +344,16 @@ impl JobRun {
     fn announce(&self, status: SaveStatus, is_new: bool) {
         let Some(last) = status.last.filter(|_| is_new) else { return };
         let took_us = status.last_took.as_micros() as Micros;
-        self.trace(last.step, "checkpoints", last.to_string(), self.clock.now() - took_us);
+        self.trace("checkpoints", last.to_string(), self.clock.now() - took_us);
         self.feed.send(HookEvent::Checkpoint(last.step, last.to_string()));
     }
 
     /// Records a span for work that the chief itself has done since `start_us`, if the job is traced.
-    fn trace(&self, step: GlobalStep, lane: &str, name: String, start_us: Micros) {
+    fn trace(&self, lane: &str, name: String, start_us: Micros) {
         if self.config.trace.is_some() {
             let (task, lane, took_us) = (TaskId::CHIEF, lane.to_owned(), self.clock.now() - start_us);
             let (push, local_step) = (None, None);
-            self.feed.spans(step, vec![SpanSpec { task, lane, name, push, local_step, start_us, took_us }]);
+            self.feed.spans(vec![SpanSpec { task, lane, name, push, local_step, start_us, took_us }]);
         }
     }
 
@@ -363,7 +363,7 @@ impl JobRun {
         self.overview.borrow_mut().evaluated(elapsed(&self.clock), step, evaluation);
         self.bell.notify_one();
         if let Some(trained_us) = trained_us {
-            self.trace(step, "evaluation", format!("step {step}"), trained_us);
+            self.trace("evaluation", format!("step {step}"), trained_us);
         }
     }
 

@@ -184,7 +184,8 @@ pub(crate) struct JobState<R> {
     trace: Option<TraceSpec>,
     /// The number of times that the job has rolled back.
     rollbacks: u64,
-    /// The number of updates that had been applied when the job began.
+    /// The number of updates that had been applied when this run of the chief began or continued the job, or
+    /// when the job last rolled back.
     began: GlobalStep,
     global_step: GlobalStep,
     /// The number of steps that workers dropped because their gradients were not finite.

@@ -16,7 +16,8 @@ pub(crate) struct JobStatus {
     pub reason: Option<String>,
     /// Whether the job is stopping early, is failing or has ended.
     pub stops: bool,
-    /// The number of updates that had been applied when the job began.
+    /// The number of updates that had been applied when this run of the chief began or continued the job, or
+    /// when the job last rolled back.
     pub began: GlobalStep,
     /// The number of times that the job has rolled back.
     pub rollbacks: u64,

@@ -23,10 +23,10 @@ const SPANS_WAITING_MAX: usize = 1 << 16;
 /// An event that is passed to the hooks.
 #[derive(Debug)]
 pub(crate) enum HookEvent {
-    /// Summaries from the worker with this index, plotted at this step.
-    Summaries(u32, GlobalStep, Vec<SummarySpec>),
-    /// Spans that were reported when the job was at this step.
-    Spans(GlobalStep, SpanBatch),
+    /// Summaries from the worker with this index.
+    Summaries(u32, Vec<SummarySpec>),
+    /// Spans of traced steps.
+    Spans(SpanBatch),
     /// A checkpoint of this step is complete, under this name.
     Checkpoint(GlobalStep, String),
     /// The variables of this step have been evaluated.
@@ -88,15 +88,15 @@ impl Feed {
     /// summaries and the spans out of the report.
     pub(crate) fn report(&self, worker: u32, steps: u64, report: &mut Report) {
         self.reports.lock().add(worker, steps, report);
-        self.spans(report.global_step, std::mem::take(&mut report.spans));
+        self.spans(std::mem::take(&mut report.spans));
         let summaries = std::mem::take(&mut report.summaries);
         if !summaries.is_empty() {
-            self.send(HookEvent::Summaries(worker, report.global_step, summaries));
+            self.send(HookEvent::Summaries(worker, summaries));
         }
     }
 
-    /// Passes on spans that were reported when the job was at `step`.
-    pub(crate) fn spans(&self, step: GlobalStep, spans: Vec<SpanSpec>) {
+    /// Passes on spans.
+    pub(crate) fn spans(&self, spans: Vec<SpanSpec>) {
         let count = spans.len();
         if count == 0 {
             return;
@@ -104,7 +104,7 @@ impl Feed {
         let waiting = self.spans_waiting.fetch_add(count, Ordering::Relaxed);
         let batch = SpanBatch { spans, waiting: Arc::clone(&self.spans_waiting) };
         let full = |result| matches!(result, Err(mpsc::error::TrySendError::Full(_)));
-        if waiting + count > SPANS_WAITING_MAX || full(self.events.try_send(HookEvent::Spans(step, batch))) {
+        if waiting + count > SPANS_WAITING_MAX || full(self.events.try_send(HookEvent::Spans(batch))) {
             self.drop_spans(count as u64, "spans arrive faster than hooks read them");
         }
     }
@@ -184,17 +184,17 @@ mod tests {
         let mut own = report(&[], 3);
         feed.report(0, 1, &mut own);
         assert!(own.spans.is_empty());
-        feed.spans(GlobalStep(1), Vec::new());
-        feed.spans(GlobalStep(1), spans(SPANS_WAITING_MAX - 3));
-        feed.spans(GlobalStep(1), spans(2));
+        feed.spans(Vec::new());
+        feed.spans(spans(SPANS_WAITING_MAX - 3));
+        feed.spans(spans(2));
         assert_eq!(feed.spans_lost(), 2);
         let mut counts = Vec::new();
-        while let Some(HookEvent::Spans(_, batch)) = reader.try_next() {
+        while let Some(HookEvent::Spans(batch)) = reader.try_next() {
             counts.push(batch.spans.len());
         }
         assert_eq!(counts, [3, SPANS_WAITING_MAX - 3]);
         // There is room again.
-        feed.spans(GlobalStep(1), spans(2));
+        feed.spans(spans(2));
         assert_eq!(feed.spans_lost(), 2);
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct HookRunner {
     commands: mpsc::UnboundedSender<Command>,
     /// Whether the hooks were told that the training has begun.
     begun: bool,
+    /// The number of updates that had been applied when this run of the chief began or continued the job.
+    began: GlobalStep,
     /// Whether a hook has requested the end of the training.
     stopping: bool,
     /// The learning rate factor that a hook has requested last.
@@ -50,9 +52,9 @@ impl HookRunner {
         hooks: Vec<Box<dyn Hook>>,
         commands: mpsc::UnboundedSender<Command>,
     ) -> Self {
-        let (begun, stopping, draining) = (false, false, false);
+        let (begun, began, stopping, draining) = (false, GlobalStep(0), false, false);
         let (requested_rate, seen_rate) = (None, None);
-        Self { job, workers, hooks, commands, begun, stopping, requested_rate, seen_rate, draining }
+        Self { job, workers, hooks, commands, begun, began, stopping, requested_rate, seen_rate, draining }
     }
 
     /// Calls the hooks until the returned future is dropped.
@@ -65,6 +67,7 @@ impl HookRunner {
         if progress.wait_for(|now| now.running).await.is_err() {
             return std::future::pending().await;
         }
+        self.began = progress.borrow().began;
         let began = Instant::now();
         let mut last = began;
         shard_monitor.observe_now();
@@ -94,16 +97,16 @@ impl HookRunner {
 
     fn dispatch(&mut self, event: HookEvent) {
         match event {
-            HookEvent::Summaries(worker, step, mut summaries) => {
+            HookEvent::Summaries(worker, mut summaries) => {
                 self.tag(worker, &mut summaries);
-                self.plot(step, &summaries);
+                self.plot(&summaries);
             }
-            HookEvent::Spans(step, batch) => {
-                self.begin(step);
+            HookEvent::Spans(batch) => {
+                self.begin();
                 self.hooks.iter_mut().for_each(|hook| hook.spans(&batch.spans));
             }
             HookEvent::Checkpoint(step, name) => {
-                self.begin(step);
+                self.begin();
                 self.hooks.iter_mut().for_each(|hook| hook.checkpoint(step, &name));
             }
             HookEvent::Evaluated(step, evaluation) => self.evaluated(step, &evaluation),
@@ -119,15 +122,15 @@ impl HookRunner {
         }
     }
 
-    fn begin(&mut self, step: GlobalStep) {
+    fn begin(&mut self) {
         if !std::mem::replace(&mut self.begun, true) {
-            self.hooks.iter_mut().for_each(|hook| hook.begin(&self.job, step));
+            self.hooks.iter_mut().for_each(|hook| hook.begin(&self.job, self.began));
         }
     }
 
-    fn plot(&mut self, step: GlobalStep, summaries: &[SummarySpec]) {
+    fn plot(&mut self, summaries: &[SummarySpec]) {
         if !summaries.is_empty() {
-            self.begin(step);
+            self.begin();
             self.hooks.iter_mut().for_each(|hook| hook.summaries(summaries));
         }
     }
@@ -142,11 +145,11 @@ impl HookRunner {
             self.send(Command::Drain { reason: format!("{} was told to stop", shard.task()) });
         }
         snapshot.leave_out_empty_shards();
-        self.begin(snapshot.progress.began);
+        self.begin();
         self.seen_rate = snapshot.learning_rate_factor().or(self.seen_rate);
         let mut context = self.context();
         self.hooks.iter_mut().for_each(|hook| hook.progress(&snapshot, &mut context));
-        self.pass_on(snapshot.step(), context);
+        self.pass_on(context);
     }
 
     /// Returns the context for the next call of the hooks. It has the learning rate factor that a hook has
@@ -157,15 +160,15 @@ impl HookRunner {
     }
 
     fn evaluated(&mut self, step: GlobalStep, evaluation: &Evaluation) {
-        self.begin(step);
+        self.begin();
         let mut context = self.context();
         self.hooks.iter_mut().for_each(|hook| hook.evaluated(step, evaluation, &mut context));
-        self.pass_on(step, context);
+        self.pass_on(context);
     }
 
-    fn pass_on(&mut self, step: GlobalStep, mut context: HookContext) {
+    fn pass_on(&mut self, mut context: HookContext) {
         let summaries = context.take_summaries();
-        self.plot(step, &summaries);
+        self.plot(&summaries);
         for command in context.into_commands() {
             if let Command::LearningRate { factor } = command
                 && self.requested_rate.replace(factor) == Some(factor)
@@ -192,9 +195,10 @@ impl HookRunner {
         progress: &JobProgress,
         feed: &mut FeedReader,
     ) {
+        // A very short job has ended before it was seen to run.
+        self.began = progress.began;
         if let Ok(JobEnd::Completed(_)) = result {
-            // The events of a very short job are read only now. They do not say at which step the job began.
-            self.begin(progress.began);
+            self.begin();
         }
         while let Some(event) = feed.try_next() {
             self.dispatch(event);
@@ -316,10 +320,9 @@ mod tests {
         let (log, (commands, _received)) = (CallLog::default(), mpsc::unbounded_channel());
         let (feed, mut reader) = Feed::new();
         let mut runner = HookRunner::new(job(), 2, vec![Box::new(log.clone())], commands);
-        let mut snapshot = TrainingSnapshot { shards: shards(3, false), ..Default::default() };
         // An earlier run of the chief has begun the job.
-        (snapshot.progress.began, snapshot.shards[0].1.began) = (GlobalStep(2), Version(0));
-        runner.progress(snapshot);
+        runner.began = GlobalStep(2);
+        runner.progress(TrainingSnapshot { shards: shards(3, false), ..Default::default() });
         assert_eq!(log.take(), "begin 2, progress 3, mine");
         feed.report(1, 5, &mut report(5, 0.5, &["a", "b"]));
         feed.report(0, 5, &mut report(5, 0.5, &[]));
@@ -365,10 +368,11 @@ mod tests {
         };
         feed.report(0, 1, &mut Report { spans: vec![span; 3], ..report(1, 0.5, &[]) });
         let mut runner = HookRunner::new(job(), 1, vec![Box::new(log.clone())], commands);
+        runner.began = GlobalStep(1);
         while let Some(event) = reader.try_next() {
             runner.dispatch(event);
         }
-        assert_eq!(log.take(), "begin 2, 3 spans");
+        assert_eq!(log.take(), "begin 1, 3 spans");
     }
 
     #[test]

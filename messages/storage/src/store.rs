@@ -132,7 +132,7 @@ impl Store {
     /// the feature `cloud`, a bucket, given as an `s3://` or `gs://` URL.
     ///
     /// # Errors
-    /// If the location is none of these, or if the directory does not exist.
+    /// If the location is none of these, or if the path does not lead to a directory.
     pub fn open(location: &str) -> Result<Self, StoreError> {
         match location.split_once("://") {
             None => Self::directory(location),
@@ -162,7 +162,7 @@ impl Store {
     fn directory(path: &str) -> Result<Self, StoreError> {
         let found = std::fs::metadata(path).map_err(|error| directory(path, &error))?;
         if !found.is_dir() {
-            return Err(directory(path, &"it is a file"));
+            return Err(directory(path, &"it exists, but is no directory"));
         }
         let inner =
             LocalFileSystem::new_with_prefix(path).map_err(|error| directory(path, &root_of(&error)))?;

@@ -212,7 +212,10 @@ fn files_of_a_directory_appear_complete() {
     let file = directory.path().join("file");
     std::fs::write(&file, "").unwrap();
     let error = Store::open(file.to_str().unwrap()).unwrap_err().to_string();
-    assert!(error.ends_with("file is not a directory that this host can use: it is a file"), "{error}");
+    assert!(
+        error.ends_with("file is not a directory that this host can use: it exists, but is no directory"),
+        "{error}"
+    );
     let store = Store::create(&path).unwrap();
     block_on(async {
         store.put("a/one", "first").await.unwrap();

@@ -101,6 +101,7 @@ fn with_dashes(args: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsS
     })
 }
 
+/// Returns an error of the flags on one line. Its parts are joined by semicolons; a list follows its colon.
 fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
