@@ -16,7 +16,7 @@ use crate::spin::Spin;
 pub(crate) struct EarlyRead<R> {
     half: R,
     spin: Spin,
-    /// Returns the socket of the half. A function has no type for the socket, so this type has none either.
+    /// Returns the socket of the half.
     socket: fn(&R) -> BorrowedFd<'_>,
 }
 
